@@ -1,4 +1,4 @@
-//! The one-screen account of a window: where the host's CPU time and the tasks' wait time went, and who paid.
+//! The one-screen account of a window: where the host's CPU time and the tasks' wait time went, and which subjects paid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use whyslow_model::{Account, CgroupShare, Share, StateShare};
 
 use crate::{Evidence, cpu::hidden};
 
-/// Cgroups that are listed.
+/// How many cgroups are listed.
 const MOST_CGROUPS: usize = 8;
-/// Our tracer and the kernel may differ by this much before it is said.
+/// A difference between whyslow's tracer and the kernel that is larger than this is reported.
 const MISMATCH: Share = Share::percent(5);
 
 /// The account of a window. What was not recorded is left out, and listed as missing elsewhere.
 #[must_use]
 pub fn of(ev: &Evidence<'_>) -> Account {
     let tasks = ev.tasks().ok();
-    // A sum of what was not seen is not 0.
+    // If waits were not observed, their sum is not 0.
     let waits_seen = tasks.filter(|_| ev.waits_were_seen().is_ok());
     let sum = |tasks: &[Task], field: fn(&Task) -> u64| {
         Duration::from_nanos(tasks.iter().map(field).fold(0, u64::saturating_add))

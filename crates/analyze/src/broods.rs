@@ -1,4 +1,4 @@
-//! Who starts commands by the dozen: each is there for a moment, is named by what it is, and says nothing of who wants it.
+//! Processes that start short-lived commands by the dozen. Such a command is named after its program, which does not show what started it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,50 +10,50 @@ use crate::Evidence;
 use crate::hashing::Table;
 use crate::process_names;
 
-/// Who lived so long is no moment's command: it is told by itself.
+/// A process that lived longer is no short-lived command: it is reported under its own name.
 const BRIEF: u64 = 1_000_000_000;
-/// So many a second are a habit: a few are started by anybody now and then.
+/// This many births a second are a habit: any process starts a few now and then.
 const LEAST_RATE: f64 = 5.0;
-/// ... told if there are so many, for births alone cost the host something ...
+/// A process is reported if so many of its children are born a second (births alone cost the host something) ...
 const MANY: f64 = 20.0;
-/// ... or if they use so much of a CPU.
+/// ... or if the children use so much of a CPU.
 const NOTICEABLE: Share = Share::percent(5);
-/// Commands that are named, and trees.
+/// How many commands, and how many trees, are named.
 const NAMED: usize = 3;
-/// Shells in shells: further up nobody is asked.
+/// Shells in shells: the search for the root goes no further up than this.
 const MOST_STEPS: usize = 16;
 
 /// A process whose children come and go.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Brood {
-    /// Its number and begin.
+    /// Its pid and start time.
     pub life: Life,
-    /// Its number; 0: it has ended, and others are called so.
+    /// Its pid; 0: the process has ended, and other processes have the same name.
     pub tgid: u32,
-    /// As it is called in all of the report.
+    /// Its name in all of the report.
     pub name: String,
     /// Its unit, container or cgroup.
     group: Option<String>,
-    /// Children a second, and theirs.
+    /// Births a second of its children and of their children.
     rate: f64,
-    /// What they used.
+    /// The CPU time that the children used.
     cpu: Duration,
     /// ... in CPUs.
     cpus: f64,
-    /// What most of them are called.
+    /// The most frequent names of the children.
     children: Vec<String>,
 }
 
-/// All of a window.
+/// All such processes of a window.
 #[derive(Debug, Default)]
 pub(crate) struct Broods {
     all: Vec<Brood>,
     by_child: Table<Life, usize>,
-    /// By number alone: `None` where others had it, too.
+    /// By pid alone: `None` where several processes had the pid.
     by_number: Table<u32, Option<usize>>,
 }
 
-/// A task's number, and when it began: numbers are given away again.
+/// A task's pid and its start time: the kernel reuses pids.
 pub(crate) type Life = (u32, u64);
 
 fn life(task: &Task) -> Life {
@@ -66,11 +66,11 @@ struct Sum<'r> {
     exec_ns: u64,
     by_name: BTreeMap<&'r str, u64>,
     children: Vec<Life>,
-    /// Who stands at the top, if he is known still.
+    /// The process at the top, if it is still known.
     process: Option<&'r Task>,
 }
 
-/// Who stands at the top: a process, or of one that nobody knows any more the name.
+/// The process at the top of a tree: the process itself, or only its name if no row describes it any more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Root<'r> {
     Process(Life),
@@ -78,7 +78,7 @@ enum Root<'r> {
 }
 
 impl Broods {
-    /// Of this window: the most expensive first.
+    /// Those of this window: the most expensive first.
     pub fn of(ev: &Evidence<'_>) -> Self {
         let tasks = ev.tasks().unwrap_or_default();
         let parents = Parents::of(tasks);
@@ -114,17 +114,17 @@ impl Broods {
         broods
     }
 
-    /// Whose child a process is, if he has them by the dozen.
+    /// The parent of a process, if that parent starts commands by the dozen.
     pub fn of_task(&self, task: &Task) -> Option<&Brood> {
         self.all.get(*self.by_child.get(&life(task))?)
     }
 
-    /// The same where only its number is known, and it is the only one that had it.
+    /// The same where only the pid is known, and one process alone had it.
     pub fn of_child(&self, tgid: u32) -> Option<&Brood> {
         self.all.get((*self.by_number.get(&tgid)?)?)
     }
 
-    /// What to know of them first.
+    /// Notes for the head of the report.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.all.iter().take(NAMED).map(Brood::note)
     }
@@ -145,19 +145,19 @@ impl Brood {
         if self.children.is_empty() { String::new() } else { format!(" ({})", self.children.join(", ")) }
     }
 
-    /// All of them, as one subject.
+    /// All children of this process, as one subject.
     pub fn together(&self) -> String {
         format!("children of {}{}", self.name, self.commands())
     }
 }
 
-/// It was born, did something and ended.
+/// The process was born, did something and ended.
 fn is_brief(task: &Task) -> bool {
     let count = task.folded.saturating_add(1);
     task.born && task.ended && !task.kthread && task.lived_ns / count < BRIEF
 }
 
-/// Tasks by number and begin: several may have had one number.
+/// Tasks by pid and start time: several tasks may have had one pid.
 struct Parents<'r>(Vec<&'r Task>);
 
 impl<'r> Parents<'r> {
@@ -167,14 +167,15 @@ impl<'r> Parents<'r> {
         Parents(all)
     }
 
-    /// Who had that number when `child` began. When those that are told of together did is not known.
+    /// The task that had this pid when `child` began. For tasks that are reported together the start time is not known.
     fn task(&self, pid: u32, child: &Task) -> Option<&'r Task> {
         let begun = if child.begun_ns == 0 { u64::MAX } else { child.begun_ns };
         let after = self.0.partition_point(|task| life(task) <= (pid, begun));
         self.0.get(after.checked_sub(1)?).copied().filter(|task| task.pid == pid)
     }
 
-    /// The first above it that is no moment's command. Who made it, not who has it now: orphans are handed on to others.
+    /// The first process above `task` that is no short-lived command. The process that created it counts, not its parent now: the
+    /// kernel gives orphans another parent.
     fn root(&self, ev: &Evidence<'r>, task: &'r Task) -> Option<(Root<'r>, Option<&'r Task>)> {
         let mut at = task;
         for _ in 0..MOST_STEPS {
@@ -212,7 +213,7 @@ fn brood(ev: &Evidence<'_>, root: &Root<'_>, sum: Sum<'_>) -> Option<(Brood, Vec
         Root::Called(name) => ((0, 0), *name),
     };
     let name = sum.process.map_or_else(|| comm.to_owned(), process_names::of_row);
-    // Children that had not executed yet are called as it is.
+    // Children that had not called execve yet have the parent's name.
     let mut by_name: Vec<(&str, u64)> = sum.by_name.into_iter().filter(|(name, _)| *name != comm).collect();
     by_name.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     let children = by_name.into_iter().take(NAMED).map(|(name, _)| name.to_owned()).collect();

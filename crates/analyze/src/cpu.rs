@@ -1,4 +1,4 @@
-//! CPU time: who may use which CPU, what is fair, what a wait for one costs, how fast each is, who burns it.
+//! CPU time: the CPUs that a task may use, its fair share, what a wait for a CPU costs, the speed of each CPU, and spinning threads.
 
 pub(crate) mod allowed;
 pub(crate) mod demand;

@@ -1,7 +1,7 @@
 //! Typed facts of one window. Every accessor is a `Result`: `?` in a rule means "cannot tell", never "fine".
 //!
-//! Rates are the last frame minus the first: never totals since boot. A counter that went down (they wrap, and idle times
-//! are not monotonic) counts as unchanged. What only the last frame has is not known: it may be as old as the host.
+//! Rates are the last frame minus the first: never totals since boot. A counter that went down (counters wrap, and idle times
+//! are not monotonic) counts as unchanged. A counter that only the last frame has is not known: its value may be as old as the host.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ tables! {
     disk: Disk, BlockIo;
     /// What tasks did, in order.
     spans: Span, OffCpuStacks;
-    /// Calls that failed for want of something.
+    /// Calls that failed for lack of something.
     failed_calls: FailedCall, FailedCalls;
     /// Processes that want wake-ups to be quick.
     latency_holders: LatencyHolder, LatencyHolders;
@@ -78,11 +78,11 @@ tables! {
     polls: Poll, ReceivedPackets;
     /// Sockets whose packets waited for a reader.
     sockets: Socket, ReceiveQueues;
-    /// Who had which CPU for long.
+    /// Long runs of tasks on each CPU.
     runs: Run, OffCpuStacks;
     /// What each CPU delivered.
     speeds: Speed, CpuSpeed;
-    /// Calls of other CPUs that came late.
+    /// Calls that another CPU served late.
     cross_calls: CrossCall, CrossCalls;
     /// Timers that came late.
     late_timers: LateTimer, IrqLatency;
@@ -90,7 +90,7 @@ tables! {
     gaps: Gap, IrqLatency;
     /// How late each CPU was, by its state.
     irq_latencies: IrqLatency, IrqLatency;
-    /// Code in which busy threads were met.
+    /// Code in which busy threads were sampled.
     spins: Spin, OnCpuSamples;
 }
 
@@ -101,19 +101,19 @@ impl<'r> Evidence<'r> {
         Evidence { rec, baseline: None, index: Rc::default(), asked: Rc::default() }
     }
 
-    /// Stacks tell what tasks waited for. They are a file of their own, which a recording may have lost while it has the timelines.
+    /// Stacks show what tasks waited for. They are a file of their own, which a recording may have lost while it has the timelines.
     pub fn has_stacks(&self) -> Result<(), Missing> {
         let lost = self.rec.tables.stacks.is_none();
         if lost { Err(self.rec.why_untold(Probe::OffCpuStacks)) } else { Ok(()) }
     }
 
-    /// Compared with `baseline`: a window of the same host, or of a twin, in which all was well.
+    /// The facts, compared with `baseline`: a window of the same host, or of one like it, in which all was well.
     #[must_use]
     pub fn beside(self, baseline: Option<&'r Recording>) -> Self {
         Evidence { baseline, ..self }
     }
 
-    /// What it is compared with.
+    /// The facts of the baseline.
     #[must_use]
     pub fn baseline(&self) -> Option<&'r Recording> {
         self.baseline
@@ -137,7 +137,7 @@ impl<'r> Evidence<'r> {
         self.rec.window()
     }
 
-    /// An error if what would have seen tasks wait could not look: how long each waited is then not known, and not zero.
+    /// An error if the tracer of waits could not observe: how long each task waited is then not known, and not zero.
     pub fn waits_were_seen(&self) -> Result<(), Missing> {
         const SEEN_BY: &str = Probe::OffCpuStacks.word();
         let refused = self.rec.missing.iter().find(|note| note.missing.what() == SEEN_BY);
@@ -147,7 +147,7 @@ impl<'r> Evidence<'r> {
         }
     }
 
-    /// What fills a table did not look all the time, or at all.
+    /// The probe that fills a table observed only for a part of the window, or not at all.
     pub fn lacks_a_part(&self, probe: Probe) -> bool {
         self.rec.missing.iter().any(|note| note.missing.what() == probe.word())
     }
@@ -166,7 +166,7 @@ impl<'r> Evidence<'r> {
         Ok((parsed(first, &parse)?, parsed(last, &parse)?))
     }
 
-    /// The latest frame of every file whose name begins and ends so, by name.
+    /// The latest frame of every file whose name has this begin and end, by name.
     pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r FileSnapshot> {
         self.files_below(begin).filter(|frame| frame.name.ends_with(end)).collect()
     }

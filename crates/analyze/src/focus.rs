@@ -1,7 +1,7 @@
 //! Why is *this* slow? Where one process, cgroup or unit spent its time, and which findings concern it.
 //!
-//! Its tasks' times are the kernel's own (`sum_exec_runtime`, `run_delay`) and, for sleeps, the tracer's. What they leave
-//! of the tasks' lifetime is said as unexplained, not hidden.
+//! The times of its tasks are the kernel's own (`sum_exec_runtime`, `run_delay`) and, for sleeps, the tracer's. The part of
+//! the tasks' lifetime that these do not cover is reported as unexplained, not hidden.
 
 mod select;
 #[cfg(test)]
@@ -20,14 +20,14 @@ use crate::names::Names;
 use crate::{Evidence, process_names};
 pub use select::{Picked, pick};
 
-/// What the user asks about.
+/// The subject that the user asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Focus {
     /// A process, or one thread.
     Pid(u32),
     /// The processes of this name.
     Name(String),
-    /// A cgroup and all below it: its path below its hierarchy's root, or where its files are.
+    /// A cgroup and all below it: its path below its hierarchy's root, or the path of its folder.
     Cgroup(String),
     /// A systemd unit: "web" or "web.service".
     Unit(String),
@@ -53,13 +53,13 @@ pub enum Unseen {
         "cannot find a task of cgroup {0} in the window; `cat /proc/PID/cgroup` names a process's cgroups"
     )]
     Cgroup(String),
-    /// It is there, and has no task.
+    /// The subject exists, and has no task.
     #[error("cannot find a task of {0} {1} in the window")]
     Idle(&'static str, String),
-    /// Nobody is called so.
+    /// No pod, container, unit or user has this name.
     #[error("cannot find {what} {asked} in the window; {}", seen_words(seen))]
     Nothing { what: &'static str, asked: String, seen: String },
-    /// Several are.
+    /// Several have this name.
     #[error("cannot tell which {what} {asked} is meant: {seen}; one alone is named by {way_out}")]
     Several { what: &'static str, asked: String, seen: String, way_out: &'static str },
 }
@@ -68,8 +68,8 @@ fn seen_words(seen: &str) -> String {
     if seen.is_empty() { "none was seen".to_owned() } else { format!("there are {seen}") }
 }
 
-/// Of a report of the whole host what concerns `on`: its findings and its chains, and how its tasks spent the window. What costs all alike (a clock)
-/// is told, too.
+/// Reduces a report of the whole host to what concerns `on`: its findings and its chains, and how its tasks spent the window. A cause
+/// that costs all tasks alike (a clock) is reported, too.
 pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unseen> {
     let circle = Circle::around(rec, on, select::pick(rec, on)?);
     let own = || rec.tables.tasks.iter().flatten().filter(|task| circle.has(task));
@@ -79,7 +79,7 @@ pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unse
             format!("How {} spent its time cannot be said: {}.", circle.name, rec.why_untold(Probe::TaskList))
         }
     };
-    // A cause that costs the whole host may be this subject's loss, too; a kill elsewhere is no reason for it.
+    // A cause that costs the whole host may be this subject's loss, too; a kill of another process does not explain its loss.
     let had_cause = doc.findings.iter().any(|found| found.kind == Kind::Cause && found.lost.is_some());
     let all = doc.findings.len();
     doc.findings.retain(|finding| circle.concerns(finding));
@@ -113,16 +113,16 @@ pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unse
 
 /// A subject that sleeps for this part of the time has nothing to do ...
 const ASLEEP: f64 = 0.95;
-/// ... and one that is ready or blocked for this part is kept by something.
+/// ... and a subject that is ready or blocked for this part is held back by something.
 const HELD: f64 = 0.5;
-/// Stands for a rule.
+/// Stands in the place of a rule's id.
 const UNEXPLAINED: &str = "focus";
 
 fn has(doc: &Document, kind: Kind) -> bool {
     doc.findings.iter().any(|finding| finding.kind == kind)
 }
 
-/// A wait for something to do, with nobody behind it.
+/// A wait for something to do, with no task behind it.
 fn is_rest(chain: &Chain) -> bool {
     const RESTS: [Reason; 9] = [
         Reason::Timer,
@@ -226,12 +226,12 @@ impl Circle {
         self.threads.contains(&task.pid)
     }
 
-    /// A thread of its stands behind another task's wait.
+    /// A thread of the subject is behind another task's wait.
     fn is_behind(&self, chain: &Chain) -> bool {
         chain.tasks.iter().skip(1).flatten().any(|(pid, _)| self.threads.contains(pid))
     }
 
-    /// It pays for it, or makes others pay.
+    /// The subject pays for the finding, or makes others pay.
     fn concerns(&self, finding: &Finding) -> bool {
         let Subject { kind, id, .. } = &finding.victim;
         let culprit = finding.culprit.as_ref();
@@ -262,7 +262,7 @@ fn named<'t>(tasks: &'t [table::Task], name: &str) -> Vec<&'t table::Task> {
     tasks.iter().filter(|task| processes.contains(&task.tgid)).collect()
 }
 
-/// As the kernel keeps it (TASK_COMM_LEN).
+/// The name as the kernel keeps it (TASK_COMM_LEN).
 #[must_use]
 pub fn shortened(name: &str) -> &str {
     const MOST: usize = 15;
@@ -270,7 +270,7 @@ pub fn shortened(name: &str) -> &str {
     name.get(..end.unwrap_or(0)).unwrap_or(name)
 }
 
-/// ... with the processes that it started, and those that these did.
+/// ... with the processes that it started, and their children.
 fn with_children<'t>(tasks: &'t [table::Task], own: Vec<&'t table::Task>) -> Vec<&'t table::Task> {
     let mut children: BTreeMap<u32, Vec<&table::Task>> = BTreeMap::new();
     for task in tasks.iter().filter(|task| task.tgid != 0 && !task.kthread) {
@@ -286,7 +286,7 @@ fn with_children<'t>(tasks: &'t [table::Task], own: Vec<&'t table::Task>) -> Vec
     all
 }
 
-/// The threads of process `pid`; if there is no such process, the thread of that number.
+/// The threads of process `pid`; if there is no such process, the thread with that id.
 fn members_of(tasks: &[table::Task], pid: u32) -> Vec<&table::Task> {
     let mut all: Vec<_> = tasks.iter().filter(|t| t.tgid == pid).collect();
     if all.is_empty() {
@@ -300,7 +300,7 @@ fn groups(task: &table::Task) -> [u64; 4] {
     [task.cpu_cgroup, task.memory_cgroup, task.io_cgroup, task.unified_cgroup]
 }
 
-/// What reports call the uppermost of these cgroups.
+/// The report's name of the uppermost of these cgroups.
 fn of_group(rec: &Recording, ids: &BTreeSet<u64>) -> Option<String> {
     let all = rec.tables.cgroups.iter().flatten().filter(|c| ids.contains(&c.id));
     let path = &all.min_by_key(|c| c.path.matches('/').count())?.path;
@@ -355,14 +355,14 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
         return None;
     }
     let known = states.iter().fold(0u64, |all, ns| all.saturating_add(*ns));
-    // The kernel's counters are not all read at one moment: parts are parts of the larger.
+    // The kernel's counters are not all read at one moment: shares are parts of the larger of the two.
     let (told, lived) = (lived, lived.max(known));
     let rest = lived - known;
     let words = ["running", "ready but not running", "waiting for I/O", "blocked", "asleep", "unexplained"];
     let shares: Vec<_> = words
         .iter()
         .zip(states.into_iter().chain([rest]))
-        // What rounds to 0.0 % is left out.
+        // A part that rounds to 0.0 % is left out.
         .filter(|(word, ns)| ns.saturating_mul(2000) > lived || **word == "running")
         .map(|(word, ns)| format!("{word} {}", Share::of(ns as f64, lived as f64)))
         .collect();

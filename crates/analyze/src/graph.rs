@@ -76,7 +76,7 @@ impl<'r> WaitGraph<'r> {
         Some(Self(graph))
     }
 
-    /// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched.
+    /// Where the wall time of the watched tasks, or of a command, went. `None`: no task is watched.
     pub fn account(&self) -> Option<WallAccount> {
         wall::account(&self.0)
     }

@@ -1,8 +1,8 @@
-//! Tables that are looked into for each of a million rows: by numbers of tasks, rows, CPUs, and by short names.
+//! Tables with a look-up for each of a million rows: by numbers of tasks, rows, CPUs, and by short names.
 //!
 //! The standard library's SipHash takes longer than the look-up itself. Here each word is multiplied into the state and the
-//! product's halves are folded (as wyhash does). Recordings may come from anybody: the seed is drawn by each process, so
-//! that nobody can choose numbers that meet.
+//! product's halves are folded (as in wyhash). A recording may come from an attacker: each process draws its own seed, so
+//! that nobody can choose keys that collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,17 +11,17 @@ use std::sync::LazyLock;
 /// A table with the fast hash.
 pub type Table<K, V> = HashMap<K, V, Seed>;
 
-/// A set with it.
+/// A set with the fast hash.
 pub type Set<K> = HashSet<K, Seed>;
 
-/// A table for so many: one that grows puts what it has in place again each time.
+/// A table for this many rows: a table that grows moves all its rows each time.
 pub fn with_room<K, V>(rows: usize) -> Table<K, V> {
     Table::with_capacity_and_hasher(rows, Seed::default())
 }
 
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0_u64));
 
-/// Where each hash begins.
+/// The start value of each hash.
 #[derive(Debug, Clone, Copy)]
 pub struct Seed(u64);
 
@@ -86,7 +86,7 @@ impl Hasher for Folded {
 mod tests {
     use super::*;
 
-    /// A table takes the lowest bits for the place and the highest seven to compare: both must differ where numbers do.
+    /// A table takes the lowest bits for the place and the highest seven to compare: both must differ where numbers differ.
     #[test]
     fn numbers_in_steps_are_spread() {
         for step in [1_u64, 4, 64, 4096, 1 << 32] {

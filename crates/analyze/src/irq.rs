@@ -1,4 +1,4 @@
-//! Interrupts: which CPUs take theirs late and why, and who keeps a CPU from being given away.
+//! Interrupts: which CPUs take theirs late and why, and what keeps a CPU from being preempted.
 
 pub(crate) mod latency;
 pub(crate) mod unpreempted;

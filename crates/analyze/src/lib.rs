@@ -36,7 +36,7 @@ pub fn examine(recording: &Recording) -> Document {
     examine_beside(recording, None)
 }
 
-/// As [`examine`], compared with an earlier recording of the same host, or of a twin.
+/// As [`examine`], compared with an earlier recording of the same host, or of one like it.
 #[must_use]
 pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Document {
     let ev = Evidence::of(recording).beside(baseline);
@@ -75,7 +75,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
     document
 }
 
-/// Chains of waits: of the watched tasks, else of the whole host.
+/// Chains of waits of the watched tasks, else of the whole host.
 fn chains(ev: &Evidence<'_>) -> Vec<Chain> {
     match ev.recording().meta.watched {
         Some(_) => ev.graph().map(graph::WaitGraph::chains).unwrap_or_default(),
@@ -83,7 +83,7 @@ fn chains(ev: &Evidence<'_>) -> Vec<Chain> {
     }
 }
 
-/// What could not be looked at. A torn recording lacks more than it says: that comes first.
+/// What could not be examined. A torn recording lacks more than its list says: that comes first.
 fn missing(recording: &Recording) -> Vec<MissingNote> {
     let torn = recording.torn.iter().map(|why| Missing::broken("the rest of this recording", why).into());
     let in_part = evidence::losses::all_in_part(recording).map(MissingNote::from);

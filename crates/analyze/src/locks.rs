@@ -1,6 +1,6 @@
-//! Contention by lock: who waited where, who held it, and what the holders did meanwhile.
+//! Contention by lock: which threads waited where, which threads held it, and what the holders did meanwhile.
 //!
-//! Only what was waited for is seen: the kernel has no event for a lock that is taken at once.
+//! Only a lock that a thread waited for is seen: the kernel has no event for a lock that is acquired at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::wait_reasons::{self, LockName, Stacks, lock_name, taken_by};
 
 mod holders;
 
-/// Call sites told of one lock: the costliest.
+/// Call sites reported for one lock: the costliest.
 const SITES: usize = 8;
-/// Functions told of a call site.
+/// Functions reported for a call site.
 const FRAMES: usize = 4;
 
 /// All locks that were waited for, the costliest first.
@@ -53,8 +53,8 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>, on_cpu: &OnCpu<'_
     accounts
 }
 
-/// Waits that lasted already when the window began, where the others are told by the kernel: for which lock they contend was said
-/// before. They have no number, and the name of their stacks.
+/// Waits that had begun before the window, where tracepoints report the other waits: the event that names the lock came before
+/// the window. These waits have no lock address, only the name from their stacks.
 fn begun_before(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccount> {
     let lasted = |span: &&Span| span.lock.is_none() && span.state == State::Blocked && span.at_ns == 0;
     let spans = recording.tables.spans.iter().flatten().filter(|_| recording.tables.locks.is_some());
@@ -93,7 +93,7 @@ fn costliest(sites: BTreeMap<String, (u64, u64)>) -> Vec<LockSite> {
     all
 }
 
-/// The told waits by lock.
+/// The reported waits by lock.
 fn waits_of(recording: &Recording) -> Table<u64, Vec<&Span>> {
     let mut waits: Table<u64, Vec<&Span>> = Table::default();
     for span in recording.tables.spans.iter().flatten() {
@@ -126,7 +126,7 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
     account
 }
 
-/// Without the table of locks, what the timelines tell: the long waits.
+/// Without the table of locks: the long waits that the timelines show.
 fn from_timelines(
     account: &mut LockAccount,
     spans: &[&Span],

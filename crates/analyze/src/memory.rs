@@ -1,4 +1,4 @@
-//! Memory: what a limit costs the tasks below it, and the kernel's functions by which that is known.
+//! Memory: what a limit costs the tasks below it, and the kernel's functions that show it.
 
 pub(crate) mod limit;
 pub(crate) mod loss;

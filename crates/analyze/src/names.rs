@@ -1,8 +1,8 @@
-//! A cgroup as its owner calls it: by pod and container, unit, login session or machine; one that nobody has named by the first
-//! command of its tree. A path alone is the last resort. Tasks together: by their processes.
+//! Names of cgroups as their owners know them: pod and container, unit, login session or machine; a cgroup without such a name is named by the
+//! first command of its tree. A path alone is the last resort. Tasks together are named by their processes.
 //!
-//! Of one report each cgroup has one name: [`Names`] makes them all, from its path, from the table of groups and from its tasks.
-//! The path itself stays the id, as raw as the kernel gave it; what is unsafe to print is escaped by who prints.
+//! In one report each cgroup has one name: [`Names`] makes them all, from its path, from the table of groups and from its tasks.
+//! The path itself stays the id, as raw as the kernel gave it; the code that prints it escapes what is unsafe to print.
 
 mod first;
 #[cfg(test)]
@@ -87,7 +87,7 @@ impl<'r> Names<'r> {
         }
     }
 
-    /// The row of a path; of one that has none, that of who holds it.
+    /// The row of a path; if it has none, the row of the container or pod that holds it.
     pub(crate) fn group(&self, path: &str, known: &CgroupPath) -> Option<&'r Group> {
         let by_path = || {
             let above =
@@ -122,7 +122,7 @@ fn container(known: &CgroupPath, group: Option<&Group>) -> Option<String> {
     Some(if known.pod.is_some() { format!("container {engine}{id}") } else { format!("{engine}{id}") })
 }
 
-/// The unit, unless whose it is has a better name: a session by who is logged in, a slice by its user.
+/// The unit, unless its owner has a better name: for a session the user who is logged in, for a slice its user.
 fn unit(known: &CgroupPath, group: Option<&Group>) -> Option<String> {
     let unit = known.unit.clone()?;
     if known.container.is_some() {
@@ -144,7 +144,7 @@ fn unit(known: &CgroupPath, group: Option<&Group>) -> Option<String> {
     }
 }
 
-/// So many tasks of somebody, as one says it; how many is not said where none noticed.
+/// This many tasks of an owner, in words; without a number if none lost noticeably.
 #[must_use]
 pub fn tasks_of(tasks: u64, whose: &str) -> String {
     match tasks {
@@ -154,10 +154,10 @@ pub fn tasks_of(tasks: u64, whose: &str) -> String {
     }
 }
 
-/// Processes that are named; what more there are is counted.
+/// Processes that are named; the processes beyond them are counted.
 const NAMED: usize = 3;
 
-/// "a, b and c"; of more than a few the rest is counted.
+/// "a, b and c"; of a long list the rest is counted.
 #[must_use]
 pub fn listed(names: &[String]) -> String {
     match names {
@@ -171,7 +171,7 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
-/// What must change beside that which a title is about: "; those of a, b and 4998 others must change with it".
+/// What must change beside the subject of a title: "; those of a, b and 4998 others must change with it".
 pub fn must_change(names: &[String]) -> String {
     match names {
         [] => String::new(),
@@ -180,8 +180,8 @@ pub fn must_change(names: &[String]) -> String {
     }
 }
 
-/// Those of `tasks` (by place) that have a part in something, by their processes: the one with the largest part first, each
-/// with its share. One with the least part may be the first by any other order. `None`: nobody has one.
+/// The `tasks` (by place) with a part in something, named by their processes: the one with the largest part first, each
+/// with its share. Any other order could begin with the one that has the least part. `None`: no task has a part.
 #[must_use]
 pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) -> Option<Subject> {
     let mut by_process: BTreeMap<u32, (u64, u64, &Task)> = BTreeMap::new();
@@ -195,7 +195,7 @@ pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) 
         by_process.into_iter().map(|(id, (sum, _, task))| (id, sum, task)).collect();
     sorted.sort_by_key(|(tgid, part, _)| (std::cmp::Reverse(*part), *tgid));
     let id = sorted.first()?.0;
-    // Threads have names of their own: a process is called after its first.
+    // Threads have names of their own: a process is named after its first thread.
     let name = |tgid: u32, most: &Task| {
         let leader = tasks.iter().find(|task| task.pid == tgid && task.tgid == tgid);
         leader.map_or_else(|| most.comm.clone(), process_names::of_row)
@@ -221,10 +221,10 @@ pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) 
     Some(Subject::new(SubjectKind::Task, id.to_string(), named))
 }
 
-/// So much of something is all of it.
+/// A part as large as this counts as all.
 const NEARLY_ALL: f64 = 0.9;
 
-/// The same of who has something that others want: commands that come and go are told by who starts them.
+/// The same for tasks that use what others want: short-lived commands are named by the process that starts them.
 #[must_use]
 pub(crate) fn culprits(
     ev: &Evidence<'_>,

@@ -1,7 +1,7 @@
-//! One story: what a chain, wall time or a cause of a report shows, no other line of it rules out.
+//! One story: if a chain, wall time or a cause of a report shows something, no other line of the report rules it out.
 //!
-//! A rule looks at its own evidence, the chains at theirs. Where a rule says that something was not the matter and the
-//! report shows waits for just that, one of both is wrong, and nobody can tell here which: that is said, as what it is.
+//! A rule examines its own evidence, and so do the chains. If a rule says that something was not the cause and the
+//! report shows waits for just that, one of the two is wrong, and it is not known which: the report says so, as a contradiction.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use whyslow_model::{Contradiction, Document, Finding, Kind, seconds};
 
 use crate::rules::{RuledOutBy, Shows};
 
-/// What is shown for less than this part (1 in 100) of the window is nobody's loss: a cause has to be more, too.
+/// A time below this part (1 in 100) of the window does not count as a loss: a cause must be larger, too.
 const SHOWN_PART: u32 = 100;
 
-/// Of what rules rule out, what nothing in the report shows; the rest becomes contradictions, and questions without an answer.
+/// Keeps what rules rule out if nothing in the report shows it; the rest becomes contradictions, and questions without an answer.
 pub(crate) fn reported(document: &mut Document, ruled_out_by: Vec<RuledOutBy>) {
     for RuledOutBy { rule, ruled_out } in ruled_out_by {
         let Some((place, shown)) = shown(document, rule.shows) else {
@@ -21,7 +21,7 @@ pub(crate) fn reported(document: &mut Document, ruled_out_by: Vec<RuledOutBy>) {
             continue;
         };
         let text = format!(
-            "the {place} {} {} of waits for {}, which this question's own evidence rules out ({}): one of both is wrong",
+            "the {place} {} {} of waits for {}, but the evidence of this question rules these out ({}): one of the two is wrong",
             if place == "chains" { "show" } else { "shows" },
             seconds(shown),
             ruled_out.what,
@@ -37,12 +37,12 @@ pub(crate) fn reported(document: &mut Document, ruled_out_by: Vec<RuledOutBy>) {
     }
 }
 
-/// Where most of it is shown, and how much; `None`: nothing that counts.
+/// The place that shows most of it, and how much; `None`: nothing that counts.
 fn shown(document: &Document, shows: Shows) -> Option<(&'static str, Duration)> {
     let sum =
         |times: &mut dyn Iterator<Item = Duration>| times.fold(Duration::ZERO, Duration::saturating_add);
     let chains = document.chains.iter().filter(|chain| {
-        // The end of a chain is whom it was for, not a wait of its own.
+        // The end of a chain is the culprit, not a wait of its own.
         chain.hops.iter().any(|hop| shows(hop.reason, &hop.detail))
     });
     let causes = document.findings.iter().filter(|found| found.kind == Kind::Cause);
@@ -57,7 +57,7 @@ fn shown(document: &Document, shows: Shows) -> Option<(&'static str, Duration)> 
     places.into_iter().filter(counts).max_by_key(|(_, time)| *time)
 }
 
-/// Parts that show it, each time once: what is below such a part is in it.
+/// The time of parts that show it, each time counted once: what is below such a part is in it.
 fn of_parts(parts: &[Part], shows: Shows) -> Duration {
     let time = |part: &Part| match shows(part.reason, &part.detail) {
         true => part.time,
@@ -79,7 +79,7 @@ mod tests {
         ALL.iter().find(|rule| rule.id == id).unwrap()
     }
 
-    /// A report of ten seconds with a chain that waited so long for this.
+    /// A report of ten seconds with a chain that waited this long for this.
     fn document(reason: Reason, what: Detail, time: Duration) -> Document {
         let empty = crate::examine(&Recording::default());
         let chain = Chain {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn writeback_throttling_is_no_limit_that_somebody_set() {
-        // Which stacks are the one and which the other: wait_reasons/real_stacks.rs.
+        // The stacks of both kinds: wait_reasons/real_stacks.rs.
         let shows = rule("blkio-throttle").shows;
         let device = || "vda".to_owned();
         let wbt = Detail::Device { device: device(), operation: Operation::WritebackThrottling, about: None };

@@ -1,9 +1,9 @@
-//! Waits that a task asked for itself: the work of its own children, its own data on their way to a disk. They are spending,
-//! no loss: had nobody else been on the host, they would have been as long.
+//! Waits that a task caused itself: the work of its own children, its own data on their way to a disk. They are spending,
+//! no loss: on a host without other tasks they would have been as long.
 //!
-//! A wait for a journal or for writeback is served by kernel threads, who write what everybody has dirtied. Whose data that
-//! was no row says: it is reported by who wrote to file systems meanwhile (waits for disks and journals, CPU time in file
-//! systems' writing functions, requests by cgroup), and only by that.
+//! Kernel threads serve a wait for a journal or for writeback: they write what all tasks have dirtied. No row names the owner of that
+//! data: the owner is taken from the tasks that wrote to file systems meanwhile (waits for disks and journals, CPU time in file
+//! systems' writing functions, requests by cgroup), and only from these.
 
 mod written;
 
@@ -22,14 +22,14 @@ use crate::graph::HostChain;
 use crate::hashing::{Seed, Set, Table};
 use crate::stacks::symbol;
 
-/// Others that wrote less than this part of all change nobody's waits by a tenth: those are the task's own.
+/// If others wrote less than this part of all, they change no wait by a tenth: such waits are the task's own.
 const OTHERS: f64 = 0.1;
-/// Process ids that Linux gives away are below this (PID_MAX_LIMIT): those above are told of tasks outside our pid namespace.
+/// Linux assigns process ids below this (PID_MAX_LIMIT): ids above it stand for tasks outside our pid namespace.
 const PID_MAX_LIMIT: u32 = 4 << 20;
-/// What the kernel calls its threads that write what tasks have dirtied: fs/jbd2/journal.c, kernel/workqueue.c,
+/// The names of kernel threads that write what tasks have dirtied: fs/jbd2/journal.c, kernel/workqueue.c,
 /// fs/xfs/xfs_trans_ail.c, fs/btrfs/disk-io.c.
 const WRITERS: &[&str] = &["jbd2/", "kworker/", "xfsaild/", "btrfs-"];
-/// Work of such workers: writing what is dirty, and what is left to do when that is done. fs/fs-writeback.c, fs/ext4/page-io.c,
+/// Work of such workers: writing dirty data, and the work that is left when that is done. fs/fs-writeback.c, fs/ext4/page-io.c,
 /// fs/xfs (xfs_aops.c, xfs_log.c, xfs_log_cil.c, xfs_buf.c, xfs_icache.c), fs/btrfs (async-thread.c, space-info.c), fs/direct-io.c,
 /// fs/iomap/direct-io.c.
 const FLUSHES: &[&str] = &[
@@ -49,13 +49,13 @@ const FLUSHES: &[&str] = &[
     "dio_aio_complete_work",
     "iomap_dio_complete_work",
 ];
-/// Generations that are looked through for a parent: process trees are not as deep, loops of torn rows are.
+/// Generations that are searched for a parent: process trees are less deep, but torn rows can form a cycle.
 const DEEP: usize = 64;
 /// Waits for children and threads.
 const CHILDREN: &[Reason] = &[Reason::Child, Reason::Vfork, Reason::Thread];
 /// Waits that kernel threads end by writing what tasks have dirtied.
 const WRITTEN: &[Reason] = &[Reason::Journal, Reason::Writeback];
-/// What is no work of the one who waits, though his own child or writer meets it: a lock, a limit, a fault.
+/// Waits that are no work of the waiting task, though its own child or writer has them: a lock, a limit, a fault.
 const NOT_WORK: &[Reason] = &[
     Reason::Lock,
     Reason::FileLock,
@@ -78,20 +78,20 @@ pub(crate) fn is_writers_name(comm: &str) -> bool {
     WRITERS.iter().any(|begin| comm.starts_with(begin))
 }
 
-/// Whose work a chain of waits tells of.
+/// The owner of the work that a chain of waits shows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Whose {
-    /// Of the one who waits.
+    /// The waiter's own work.
     Own,
-    /// Of others in part.
+    /// In part the work of others.
     Shared(Foreign),
-    /// Somebody else's, or not known to be the waiter's own.
+    /// Another process's work, or not known to be the waiter's own.
     Others,
-    /// The ids of those who ended the waits were more than one task's in the window, or are of tasks that are reported together.
+    /// The ids of the tasks that ended the waits belonged to several tasks in the window, or to tasks that are reported together.
     Unclear,
 }
 
-/// Somebody who wrote.
+/// A process or cgroup that wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub tgid: u32,
@@ -101,26 +101,26 @@ pub(crate) struct Writer {
 /// What others wrote while tasks waited.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Foreign {
-    /// Who did most of it.
+    /// The one that wrote most of it.
     pub writer: Writer,
     /// The share of all others.
     pub share: f64,
-    /// The waiters to whom they are others, and the part of the chain's time that is these waiters'.
+    /// The waiters for which the writers are others, and these waiters' part of the chain's time.
     pub heads: Vec<u32>,
     pub part: f64,
 }
 
-/// Who belongs to whom, and who wrote, in one recording.
+/// Relations between tasks, and what each wrote, in one recording.
 pub(crate) struct OwnWork<'e, 'r> {
     ev: &'e Evidence<'r>,
-    /// By id; `None`: of several, which differ in whose they are.
+    /// By id; `None`: several tasks with different owners had the id.
     tasks: Table<u32, Option<&'r Task>>,
-    /// Kernel threads that have rows and are no tasks here: nobody sees them from within a pid namespace.
+    /// Kernel threads that have rows but no task here: from within a pid namespace they are not visible.
     outside: Set<u32>,
-    /// Some that ended have no id any more.
+    /// Some tasks that ended have no id any more.
     folded: bool,
-    /// Pid 1 is the host's, who takes in everybody's orphans: kernel threads are beside it. In a pid namespace it is whoever
-    /// was started there, and none are.
+    /// Pid 1 is the host's init, which adopts all orphans: kernel threads are beside it. In a pid namespace pid 1 is the first
+    /// process that was started there, and there are no kernel threads.
     init: bool,
     wrote: OnceCell<Wrote>,
     bytes: OnceCell<Bytes>,
@@ -151,12 +151,12 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         }
     }
 
-    /// A parent that says who belongs to whom.
+    /// A parent that shows which tasks belong together.
     fn is_parent(&self, ppid: u32) -> bool {
         ppid > u32::from(self.init)
     }
 
-    /// The only one of this id.
+    /// The only task with this id.
     fn task(&self, pid: u32) -> Option<&'r Task> {
         self.tasks.get(&pid).copied().flatten()
     }
@@ -165,12 +165,12 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         &self.ev.recording().tables
     }
 
-    /// Whose work the waits of this chain were.
+    /// The owner of the work in this chain's waits.
     pub fn whose(&self, reported: &HostChain<'_>) -> Whose {
         let chain = &reported.chain;
         let Some(head) = chain.hops.first() else { return Whose::Others };
         let heads: Vec<u32> = chain.tasks.first().into_iter().flatten().map(|(pid, _)| *pid).collect();
-        // They write for others, whatever they wait for: who waits for them has a chain of his own.
+        // They write for others, whatever they wait for: a task that waits for them has a chain of its own.
         if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) && self.writes(reported.head) {
             return Whose::Own;
         }
@@ -179,7 +179,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         }
         let below = || chain.tasks.iter().skip(1).flatten().map(|(pid, _)| *pid);
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
-        // A wait whose end the tracer missed has no stack: that of a parent whose child ended it was for the child.
+        // A wait whose end the tracer missed has no stack: if a child ended its parent's wait, the wait was for the child.
         let of_others = |pid: u32| heads.iter().all(|head| self.sure_tgid(pid) != self.sure_tgid(*head));
         let untold = head.reason == Reason::Unknown
             && reported.head.stack.is_none()
@@ -202,14 +202,14 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             Some(false) => return Whose::Others,
             None => return Whose::Unclear,
         }
-        // Kernel threads write for others: who waits for them has a chain of his own.
+        // Kernel threads write for others: a task that waits for them has a chain of its own.
         if heads.iter().all(|pid| self.is_kernels(*pid)) {
             return Whose::Own;
         }
         self.foreign(&heads, chain, self.is_for_data(reported)).map_or(Whose::Own, Whose::Shared)
     }
 
-    /// Waiters of one name are reported together, whoever they belong to: to those of one cgroup those of another are others.
+    /// Waiters of one name are reported together, whatever their cgroup: for the waiters of one cgroup those of another are others.
     fn foreign(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<Foreign> {
         let waited = |pids: &[u32]| -> f64 {
             let tasks = pids.iter().filter_map(|pid| self.task(*pid));
@@ -225,7 +225,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         foreign.max_by(|a, b| (a.share * a.part).total_cmp(&(b.share * b.part)))
     }
 
-    /// Waiters by cgroup; all together if that of one is not known.
+    /// Waiters by cgroup; all together if the cgroup of one is not known.
     fn set_apart(&self, heads: &[u32]) -> Vec<Vec<u32>> {
         let mut apart: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         for pid in heads {
@@ -233,7 +233,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             apart.entry(cgroups(task)).or_default().push(*pid);
         }
         let mut apart: Vec<Vec<u32>> = apart.into_values().collect();
-        // Who started the other is no other, wherever he put him.
+        // A process and the one that started it are not others to each other, whatever their cgroups.
         let mut at = 0;
         while at < apart.len() {
             let is_one = |other: &Vec<u32>| {
@@ -261,8 +261,8 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             || self.outside.contains(&pid)
     }
 
-    /// A worker of the kernel does any work: what it was at is reported by its work item or its stack. Without both it is taken for
-    /// a writer, as most that wait are.
+    /// A kernel worker does any kind of work: its work item or its stack shows which. Without both it counts as a writer, as
+    /// most workers that wait are.
     fn writes(&self, head: &Span) -> bool {
         let flushes = |frame: &String| FLUSHES.contains(&symbol(frame));
         let stack = || self.ev.stacks().kernel(head.stack).iter().any(flushes);
@@ -274,7 +274,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         self.task(pid).map_or(pid, |task| task.tgid)
     }
 
-    /// ... if that is known.
+    /// ... if the process is known.
     fn sure_tgid(&self, pid: u32) -> Option<u32> {
         match self.tasks.get(&pid) {
             Some(known) => known.map(|task| task.tgid),
@@ -282,8 +282,8 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         }
     }
 
-    /// Whether `pid` is a thread of the process of `of`, or of a process that it started. `None`: an id on the way was more
-    /// than one task's, or may be that of one that is reported together with others.
+    /// Whether `pid` is a thread of the process of `of`, or of a process that it started. `None`: an id on the way belonged to
+    /// several tasks, or may belong to a task that is reported together with others.
     fn is_below(&self, pid: u32, of: u32) -> Option<bool> {
         if pid == of {
             return Some(true);
@@ -303,7 +303,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         Some(false)
     }
 
-    /// One process tree: one started the other, or both have one parent and nobody set them apart (a cgroup, a session).
+    /// One process tree: one started the other, or both have one parent and no cgroup or session separates them.
     fn is_family(&self, one: u32, other: u32) -> Option<bool> {
         let above = any([self.is_below(one, other), self.is_below(other, one)].into_iter());
         if above != Some(false) {
@@ -316,20 +316,20 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     }
 }
 
-/// Who ends leaves his session's group before his last switch (kernel/sched/autogroup.c, sched_autogroup_exit_task): which one
-/// that was is not known.
+/// A task that exits leaves its session's group before its last switch (kernel/sched/autogroup.c, sched_autogroup_exit_task): the group
+/// that it had is not known.
 fn are_set_apart(one: &Task, other: &Task) -> bool {
     let has_left = |task: &Task| task.ended && task.autogroup == 0;
     let sessions = one.autogroup != other.autogroup && !has_left(one) && !has_left(other);
     cgroups(one) != cgroups(other) || sessions
 }
 
-/// Where a task was put.
+/// The cgroups of a task.
 fn cgroups(task: &Task) -> [u64; 4] {
     [task.cpu_cgroup, task.memory_cgroup, task.io_cgroup, task.unified_cgroup]
 }
 
-/// One is true; `None`: that is not known.
+/// At least one is true; `None`: that is not known.
 fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut unknown = false;
     for one in all {
@@ -342,12 +342,12 @@ fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     (!unknown).then_some(false)
 }
 
-/// None is false; `None`: that is not known.
+/// No one is false; `None`: that is not known.
 fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     any(all.map(|one| one.map(|one| !one))).map(|none| !none)
 }
 
-/// A chain that ends with who wrote what its waiter waited for, by the part of its time that is theirs.
+/// A chain that ends with the process that wrote what its waiter waited for, by the part of its time for which others wrote.
 pub(crate) fn blamed(mut chain: Chain, foreign: &Foreign) -> Chain {
     let Foreign { writer, share, heads, part } = foreign;
     let share = *share;

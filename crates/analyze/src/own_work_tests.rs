@@ -1,4 +1,4 @@
-//! Tests of whose work a wait was. The waits are reported as chains in all of them; they differ in who wrote meanwhile.
+//! Whether a wait was the waiter's own work. The waits are reported as chains in all tests; the tests differ in which task wrote meanwhile.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn syncs() -> Recording {
     }
 }
 
-/// Beside it somebody fills the journal: he syncs, too, or never waits.
+/// Another process beside it fills the journal: it syncs, too, or never waits.
 fn beside(mut rec: Recording, neighbour: Task, waits_ms: u64, cpu_ms: u64) -> Recording {
     let (pid, comm) = (neighbour.pid, neighbour.comm.clone());
     rec.tables.tasks.as_mut().unwrap().push(neighbour);
@@ -157,7 +157,7 @@ fn log_beside(tables: &mut Tables, name: &str, bytes: u64) {
     tables.disk.as_mut().unwrap().push(row);
 }
 
-/// One that streams and then waits until its data are written, beside one that syncs a little, all the time.
+/// One process that streams and then waits until its data are written, beside one that syncs a little, all the time.
 #[test]
 fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
     let reported = |own: Option<u64>, others: Option<u64>, more: fn(&mut Tables)| {
@@ -175,7 +175,7 @@ fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
     assert!(reported(Some(1 << 20), None, as_is), "what the other wrote is not known");
     assert!(reported(Some(1 << 29), Some(1 << 29), as_is));
     assert!(!reported(Some(1 << 30), Some(1 << 20), as_is));
-    assert!(!reported(Some(1 << 30), Some(0), as_is), "a wait for data is for nobody's metadata");
+    assert!(!reported(Some(1 << 30), Some(0), as_is), "a wait for data is for no metadata of others");
     assert!(reported(Some(1 << 22), Some(1 << 10), as_is), "most of what the disk wrote was dirtied before");
     assert!(reported(Some(1 << 33), Some(1 << 20), as_is), "most of what they wrote went elsewhere");
     let dirtied_before: fn(&mut Tables) = |tables| {
@@ -192,11 +192,11 @@ fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
     );
     assert!(
         reported(Some(1 << 30), Some(1 << 20), |tables| tables.disk = None),
-        "of no disk is anything known"
+        "nothing is known of any disk"
     );
     assert!(
         reported(Some(1 << 30), Some(1 << 20), two_disks),
-        "which of them the bytes went to is not known"
+        "which of the disks the bytes went to is not known"
     );
     let no_stack: fn(&mut Tables) = |tables| {
         for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
@@ -242,14 +242,14 @@ fn what_other_cgroups_wrote_to_that_disk_counts_though_nobody_saw_them() {
     assert_eq!(found[0].culprit.as_ref().unwrap().name, "backup.service");
 }
 
-/// Its number is another task's now, or the child is one of many that are reported together: whose work it was cannot be known.
+/// The child's id belongs to another task now, or the child is one of many that are reported together: the owner of the work is not known.
 #[test]
 fn an_id_that_was_two_tasks_says_nothing_of_whose_child_it_was() {
     let why = |rec: &Recording| {
         let rule = ALL.iter().find(|rule| rule.id == "lock-wait").unwrap();
         (rule.check)(&Evidence::of(rec)).map_err(|why| why.to_string())
     };
-    let unclear = "cannot tell whose work some waits were for: ids of tasks that ended are others' now";
+    let unclear = "cannot tell for which process some tasks did work: ids of tasks that ended were reused";
     let ended = Task { ended: true, born: true, ..task(41, 40, "sh") };
     for (first, second) in [(task(41, 6, "ghost"), ended.clone()), (ended.clone(), task(41, 6, "ghost"))] {
         let mut rec = vforks(first, State::Io, BUFFER);
@@ -266,7 +266,7 @@ fn an_id_that_was_two_tasks_says_nothing_of_whose_child_it_was() {
     assert_eq!(why(&folded), Err(unclear.to_owned()));
 }
 
-/// A parent that stops in vfork until its child, who computes, execs.
+/// A parent that stops in vfork until its child, which computes, execs.
 fn vforks(child: Task, child_waits: State, child_stack: u32) -> Recording {
     let mut rec = syncs();
     let (pid, comm) = (child.pid, child.comm.clone());
@@ -282,7 +282,7 @@ fn vforks(child: Task, child_waits: State, child_stack: u32) -> Recording {
 fn the_work_of_ones_own_children_is_no_loss() {
     assert_eq!(lock_wait(&vforks(task(41, 40, "sh"), State::Sleep, IDLE)), vec![]);
     assert_eq!(lock_wait(&vforks(task(41, 40, "sh"), State::Io, BUFFER)), vec![]);
-    // A stranger is no child: nothing is known of whose work it is.
+    // An unrelated process is no child: the owner of its work is not known.
     assert!(!lock_wait(&vforks(task(41, 6, "ghost"), State::Io, BUFFER)).is_empty());
     let missed = |child: Task, syscall: Option<u32>| {
         let mut rec = vforks(child, State::Io, BUFFER);
@@ -298,7 +298,7 @@ fn the_work_of_ones_own_children_is_no_loss() {
     assert!(!missed(thread, None).is_empty(), "a thread may hold a lock that another needs");
 }
 
-/// What was waited for has no stack, and what ended it was no task.
+/// The wait has no stack, and no task ended it.
 #[test]
 fn a_wait_that_no_child_ended_is_not_ones_own() {
     let mut rec = vforks(task(41, 40, "sh"), State::Io, BUFFER);
@@ -325,7 +325,7 @@ fn a_loop_of_parents_ends() {
     assert_eq!(OwnWork::of(&Evidence::of(&rec)).is_below(10, 99), Some(false));
 }
 
-/// As of rbd1 and rbd10, sda and sdaa: one that begins alike is another disk.
+/// Names with a common prefix (rbd1 and rbd10, sda and sdaa) are different disks.
 #[test]
 fn a_disk_whose_name_begins_alike_is_another_one() {
     let by = |here: &str, other: &str| {
@@ -370,7 +370,7 @@ fn places_are_a_disk_its_partitions_and_its_journal() {
     );
 }
 
-/// What kernel threads, and others outside, are called in a pid namespace: they have rows, and are no tasks of it.
+/// A pid namespace: kernel threads, and other tasks outside it, have rows but are no tasks of it.
 fn in_a_container(mut rec: Recording) -> Recording {
     let outside = |pid: &mut u32| *pid = if *pid == 300 { 10_000_300 } else { *pid };
     rec.tables.tasks.as_mut().unwrap().retain(|task| !task.kthread);
@@ -394,7 +394,7 @@ fn in_a_container_too_a_sync_of_ones_own_data_is_no_loss() {
     );
     assert_eq!(lock_wait(&rec), vec![]);
     assert_eq!(lock_wait(&in_a_container(beside(syncs(), task(20, 6, "fio"), 0, 700))).len(), 1);
-    // A thread outside that is no kernel's, whatever it does: not the waiter's own work.
+    // A thread outside that is no kernel thread, whatever it does: not the waiter's own work.
     let mut rec = in_a_container(syncs());
     for span in rec.tables.spans.iter_mut().flatten() {
         if span.pid == 10_000_300 {
@@ -417,7 +417,7 @@ fn in_a_container_pid_1_has_children_of_its_own() {
     let apart = || Task { unified_cgroup: 8, ..sibling() };
     let of = |other: Task| lock_wait(&in_a_container(all_of_1(beside(syncs(), other, 0, 700)))).len();
     assert_eq!((of(sibling()), of(apart())), (0, 1));
-    // On a host all that lost their parent are pid 1's.
+    // On a host pid 1 is the parent of all orphans.
     assert_eq!(lock_wait(&all_of_1(beside(syncs(), sibling(), 0, 700))).len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! Parsers: kernel text in, facts out. One file a format. No text makes them panic.
+//! Parsers: kernel text in, facts out. One file for each format. No text makes them panic.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -73,7 +73,7 @@ pub const ALL: &[(&str, Feed)] = &[
     ("zoneinfo", |b| drop(zoneinfo::parse(&text(b)))),
 ];
 
-/// A text that is not what its format promises. The caller knows the path and adds it.
+/// A text that does not have its format. The caller knows the path and adds it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected {wanted} in line {line:?}")]
 pub struct Bad {
@@ -89,7 +89,7 @@ impl Bad {
     }
 }
 
-/// The bytes of a file as text. Names in it need not be UTF-8; what is not becomes U+FFFD.
+/// The bytes of a file as text. Names in it need not be UTF-8; other bytes become U+FFFD.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)

@@ -1,6 +1,6 @@
-//! What processes are called by those who run them: one name for each in a report.
+//! Names of processes as their users know them: one name for each process in a report.
 //!
-//! A server says what it does in its title, and of an interpreter the script is what counts. Of all others the kernel's name says it.
+//! A server shows what it does in its title, and for an interpreter the script matters. For all others the kernel's name is enough.
 
 mod interpreters;
 mod own_name;
@@ -14,42 +14,42 @@ use crate::hashing::Table;
 /// A process with a name of its own.
 #[derive(Debug)]
 struct Named<'r> {
-    /// The kernel's name of its first thread: whoever has that name bears the process's.
+    /// The kernel's name of its first thread: a thread with that name has the process's name.
     comm: &'r str,
-    /// `None`: two processes had this number.
+    /// `None`: two processes had this id.
     name: Option<Rc<str>>,
-    /// As `name`, where several are alike: without the numbers of a title.
+    /// As `name`, for several that are alike: without the numbers of a title.
     key: Rc<str>,
 }
 
-/// Processes by number, and their threads.
+/// Processes by id, and their threads.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessNames<'r> {
     processes: Table<u32, Named<'r>>,
     /// Names of block devices, by number: "254:0".
     devices: Table<&'r str, &'r str>,
-    /// Threads but the first, by process.
+    /// Threads other than the first, by process.
     threads: Table<u32, u32>,
 }
 
-/// How somebody is called.
+/// The name of a thread or process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Called {
-    /// By itself.
+    /// Its own name.
     pub name: String,
-    /// Together with all that are alike.
+    /// The common name of all that are alike.
     pub key: String,
 }
 
 impl<'r> ProcessNames<'r> {
-    /// Of a recording.
+    /// The names in a recording.
     pub fn in_tables(tables: &'r Tables) -> Self {
         let devices = tables.disk.iter().flatten().filter(|disk| !disk.device.is_empty());
         let devices = devices.map(|disk| (disk.dev.as_str(), disk.device.as_str())).collect();
         ProcessNames { devices, ..Self::of(tables.tasks.as_deref().unwrap_or_default()) }
     }
 
-    /// Of these tasks.
+    /// The names of these tasks.
     pub fn of(tasks: &'r [Task]) -> Self {
         let mut names = ProcessNames::default();
         for task in tasks.iter().filter(|task| task.pid == task.tgid && task.folded == 0) {
@@ -67,8 +67,8 @@ impl<'r> ProcessNames<'r> {
         names
     }
 
-    /// How the thread `pid` is called, which the kernel called `comm`; `None`: just so. Before it executed it had another name, and
-    /// was another.
+    /// The name of the thread `pid`, which the kernel called `comm`; `None`: it has just that name. Before execve a process had
+    /// another name, and ran another program.
     pub fn called(&self, pid: u32, comm: &str) -> Option<Called> {
         if let Some(name) = self.flusher(comm) {
             return Some(Called { key: name.clone(), name });
@@ -87,7 +87,7 @@ impl<'r> ProcessNames<'r> {
         }
     }
 
-    /// "kworker/u8:3+flush-254:0": a worker that writes out what is dirty for a device (mm/backing-dev.c, bdi_init).
+    /// "kworker/u8:3+flush-254:0": a worker that writes dirty pages of a device (mm/backing-dev.c, bdi_init).
     fn flusher(&self, comm: &str) -> Option<String> {
         let (worker, device) = comm.split_once("flush-")?;
         let is_number = device
@@ -97,12 +97,12 @@ impl<'r> ProcessNames<'r> {
         (worker.starts_with("kworker/") && is_number).then(|| format!("flush of {name}"))
     }
 
-    /// How it is called, by the kernel if by nobody else.
+    /// The name in a report; the kernel's if there is no other.
     pub fn shown(&self, pid: u32, comm: &str) -> String {
         self.called(pid, comm).map_or_else(|| comm.to_owned(), |own| own.name)
     }
 
-    /// The same of all that are alike.
+    /// The same for all that are alike.
     pub fn together(&self, pid: u32, comm: &str) -> String {
         self.called(pid, comm).map_or_else(|| comm.to_owned(), |own| own.key)
     }
@@ -113,7 +113,7 @@ impl<'r> ProcessNames<'r> {
     }
 }
 
-/// The whole command line of an interpreter that runs a script: two processes of one line are copies of each other.
+/// The whole command line of an interpreter that runs a script: two processes with the same line are copies of each other.
 pub(crate) fn script_line(task: &Task) -> Option<&str> {
     let line = task.cmdline.as_deref().filter(|_| !task.kthread)?;
     own_name::runs_script(line).then_some(line)
@@ -124,12 +124,12 @@ pub(crate) fn is_shell(comm: &str) -> bool {
     interpreters::Interpreter::called(comm).is_some_and(interpreters::Interpreter::is_shell)
 }
 
-/// What a process is called whose first thread this is, or the thread itself.
+/// The name of the process with this first thread, or of the thread itself.
 pub(crate) fn of_row(task: &Task) -> String {
     own_name::of(task).filter(|_| task.pid == task.tgid).map_or_else(|| task.comm.clone(), |own| own.name)
 }
 
-/// Whom a trace follows, as the user named it: to the numbers of processes their names.
+/// The subject of a trace, as the user gave it: the ids of processes get their names.
 pub(crate) fn subject(tasks: &[Task], subject: &str) -> String {
     let one = |word: &str| {
         let pid: Option<u32> = word.parse().ok();

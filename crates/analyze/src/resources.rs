@@ -1,7 +1,8 @@
-//! What the host has of CPUs, memory, disks, devices and tables: taken, waited for, refused, by what. Limits that were met are rows, too.
+//! The host's CPUs, memory, disks, devices and tables: how much is used, waited for and refused, and by which subject. Limits that
+//! were met are rows, too.
 //!
-//! What is not known is left out; a number that the recording does not have is no zero. It accuses nobody: causes do, and name the row
-//! that they are about (`Finding::resource`).
+//! A row that is not known is left out; a number that the recording does not have is no zero. The table makes no culprits: causes do, and name
+//! the row that they are about (`Finding::resource`).
 
 mod limits;
 
@@ -16,12 +17,12 @@ use crate::Evidence;
 use crate::parse::diskstats::DiskStat;
 use crate::parse::netdev::{self, Device};
 
-/// Of devices of one sort so many are listed, the busiest.
+/// How many devices of one kind are listed, the busiest first.
 const MOST: usize = 8;
-/// Below this a wait for it is another's: a quota, an affinity mask or a group's limit made it.
+/// Below this use tasks do not wait for the resource itself: a quota, an affinity mask or a group's limit makes them wait.
 const FULL: Share = Share::percent(90);
 
-/// All that is known, with the causes that are about it.
+/// All rows that are known, with the causes that are about them.
 #[must_use]
 pub fn of(ev: &Evidence<'_>, findings: &[Finding]) -> Vec<Resource> {
     let mut rows: Vec<Resource> = [cpus(ev), memory(ev)].into_iter().flatten().collect();
@@ -39,7 +40,7 @@ pub fn of(ev: &Evidence<'_>, findings: &[Finding]) -> Vec<Resource> {
             if found.failed_calls > 0 {
                 let failed = row.errors.unwrap_or(0).saturating_add(found.failed_calls);
                 row.errors = Some(failed);
-                row.saturated = Some(format!("{failed} calls failed for want of it"));
+                row.saturated = Some(format!("{failed} calls failed for lack of it"));
             }
         }
     }
@@ -74,15 +75,15 @@ fn memory(ev: &Evidence<'_>) -> Option<Resource> {
     let (total, free) = (ev.meminfo("MemTotal").ok()?, ev.meminfo("MemAvailable").ok()?);
     let used = total.0.saturating_sub(free.0);
     let full = Share::of(used as f64, total.0 as f64);
-    // Of the whole host, and of groups at their limits: these are rows of their own.
+    // The pressure of the whole host; groups at their limits have rows of their own.
     let stalled = ev.pressure("memory").ok().and_then(|pressure| pressure.some).filter(|_| full >= FULL);
-    // Its cache is not in what is used.
+    // A group's page cache is not part of the used memory.
     let most = most_memory(ev).filter(|(_, bytes)| *bytes <= used);
     Some(Resource {
         name: resource::MEMORY.to_owned(),
         amount: format!("{} of {total}", Bytes(used)),
         used: Some(full),
-        saturated: stalled.map(|time| format!("tasks waited for it in {} of the window", seconds(time))),
+        saturated: stalled.map(|time| format!("tasks waited for memory for {} of the window", seconds(time))),
         by: most.map(|(path, bytes)| {
             by(&ev.names().subject(path).name, &format!("{}, its cache included", Bytes(bytes)))
         }),
@@ -90,7 +91,7 @@ fn memory(ev: &Evidence<'_>) -> Option<Resource> {
     })
 }
 
-/// The group that has most; where nearly all of it is one of its children's, that one.
+/// The group with most memory; if nearly all of it belongs to one of its children, that child.
 fn most_memory<'r>(ev: &Evidence<'r>) -> Option<(&'r str, u64)> {
     const NEARLY_ALL: f64 = 0.9;
     let groups = ev.cgroups().ok()?.iter();
@@ -105,10 +106,10 @@ fn most_memory<'r>(ev: &Evidence<'r>) -> Option<(&'r str, u64)> {
     large.max_by_key(|(path, usage)| (path.matches('/').count(), *usage))
 }
 
-/// Made of other disks, or of files and memory: their requests are counted there again.
+/// Devices made of other disks, or of files and memory: their requests are counted there again.
 const STACKED: [&str; 5] = ["dm-", "md", "loop", "zram", "ram"];
 
-/// Whole disks that had something to do.
+/// Whole disks with requests in the window.
 fn disks(ev: &Evidence<'_>) -> Vec<Resource> {
     let Ok(all) = ev.disks() else { return Vec::new() };
     let is_whole = |disk: &DiskStat| {
@@ -143,7 +144,7 @@ fn of_disk(ev: &Evidence<'_>, disk: &DiskStat) -> Resource {
     Resource {
         name: disk.name.clone(),
         amount: format!("{} read, {} written", rate(ev, disk.read_bytes), rate(ev, disk.write_bytes)),
-        // Before Linux 6.10 the counter takes each request for a whole tick.
+        // Before Linux 6.10 the counter adds a whole tick for each request.
         used: Some(Share::of((disk.busy_ms as f64).min(window_ms), window_ms)),
         saturated: queue,
         by: most.map(|(id, bytes)| by(&name(id), &Bytes(bytes).to_string())),
@@ -155,7 +156,7 @@ fn rate(ev: &Evidence<'_>, bytes: u64) -> String {
     format!("{}/s", Bytes((bytes as f64 / ev.window().as_secs_f64().max(1e-3)) as u64))
 }
 
-/// Devices of whyslow's own network namespace through which something went. How much they could carry the kernel does not say of most.
+/// Devices of whyslow's own network namespace with traffic in the window. For most of them the kernel does not know the capacity.
 fn devices(ev: &Evidence<'_>) -> Vec<Resource> {
     let Ok((first, last)) = ev.ends("proc/net/dev", netdev::parse) else { return Vec::new() };
     let first: BTreeMap<&str, &Device> = first.iter().map(|one| (one.name.as_str(), one)).collect();

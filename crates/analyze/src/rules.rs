@@ -63,51 +63,50 @@ use whyslow_model::{Check, Finding, Kind, Missing, RuledOut, SubjectKind};
 
 use crate::Evidence;
 
-/// A question asked of every recording.
+/// A question that is asked of every recording.
 pub struct Rule {
-    /// The file's name with dashes; named after the cause.
+    /// The file's name with dashes: the name of the cause.
     pub id: &'static str,
-    /// What it asks; ends in "?".
+    /// The question; it ends in "?".
     pub question: &'static str,
     /// What the pathology is, for `explain`.
     pub what: &'static str,
-    /// How it is detected, and the counterfactual behind the time lost.
+    /// How the pathology is detected, and the counterfactual behind the time lost.
     pub how: &'static str,
-    /// Where it is blind or can be wrong.
+    /// Where the rule is blind or can be wrong.
     pub limits: &'static str,
-    /// Kernel sources and pages it rests on.
+    /// Kernel sources and manual pages that the rule relies on.
     pub sources: &'static str,
-    /// Whether it can emit a cause. Each that can has a live fault test, unless `limits` says why not.
+    /// Whether the rule can report a cause. Each rule that can has a live fault test, unless `limits` says why not.
     pub can_be_cause: bool,
     /// Found (causes, risks), quiet (empty), or cannot tell.
     pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
-    /// What a quiet answer rules out, with the evidence: asked only if the rule found nothing, no risk either.
+    /// What a quiet answer rules out, with the evidence. This is asked only if the rule found neither a cause nor a risk.
     pub rules_out: Option<RulesOut>,
-    /// Findings of other rules that this one's tell already.
+    /// Findings of other rules that this rule's findings include already.
     pub folds: Option<Fold>,
-    /// Which waits of a report are waits for just this: where they are there, it is not ruled out. [`NOTHING`] where no wait,
-    /// account or chain can show it.
+    /// Which waits of a report are waits for what this rule looks for. Where a report has such a wait, the rule rules nothing
+    /// out. [`NOTHING`] where no wait, account or chain can show it.
     pub shows: Shows,
 }
 
-/// Whether an edge of a chain or part of an account, by its word and what it waits for, is a wait for what a rule looks for.
+/// Whether an edge of a chain, or a part of an account, is a wait for what a rule looks for: by its reason and its detail.
 pub type Shows = fn(Reason, &Detail) -> bool;
 
 /// No wait can show it.
 const NOTHING: Shows = |_, _| false;
 
-/// Findings of other rules that a rule's own tell already: one chain is one finding.
+/// Findings of other rules that a rule's own findings include already: one chain is one finding.
 pub struct Fold {
     /// The ids of those rules.
     pub of: &'static [&'static str],
-    /// Takes such findings out, and adds to the rule's own what they told. Asked only where there are some of both.
+    /// Removes such findings, and adds what they say to the rule's own findings. This is called only where both exist.
     pub fold: fn(&Evidence<'_>, &mut Vec<Finding>),
 }
 
 /// What a rule rules out.
 pub struct RuledOutBy {
     pub rule: &'static Rule,
-    /// In words.
     pub ruled_out: RuledOut,
 }
 
@@ -182,7 +181,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
             Some(ask) if found.is_empty() => ask(ev).ok().flatten(),
             _ => None,
         };
-        // What rests on a table that was full is not ruled out.
+        // Evidence from a table that was full rules nothing out.
         let ruled_out = ruled_out.filter(|_| ev.asked_in_part().is_none());
         answers.ruled_out.extend(ruled_out.map(|ruled_out| RuledOutBy { rule, ruled_out }));
         answers.findings.extend(touched(rule, found, in_part));
@@ -191,7 +190,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         fold(ev, rule, &mut answers.findings);
     }
     only_with_reported(&mut answers.findings);
-    // Kills first, then calls that failed: of neither a time is told.
+    // Kills come first, then failed calls: neither has a time lost.
     answers.findings.sort_by_key(|f| {
         let rank = (f.kind == Kind::Cause).then_some((f.lost.is_some(), f.failed_calls > 0));
         (f.kind, rank, Reverse(f.lost), Reverse(f.failed_calls), breadth(f))
@@ -199,7 +198,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
     answers
 }
 
-/// What a rule's findings tell already is not told twice.
+/// Removes findings that another rule's findings include already.
 fn fold(ev: &Evidence<'_>, rule: &Rule, findings: &mut Vec<Finding>) {
     let Some(Fold { of, fold }) = &rule.folds else { return };
     let is_there = |id: &str| findings.iter().any(|found| found.rule == id);
@@ -208,7 +207,7 @@ fn fold(ev: &Evidence<'_>, rule: &Rule, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A rule knows with what its loss may overlap, not what the others found.
+/// A rule knows the rules that its loss may overlap with. It does not know whether these found a cause.
 fn only_with_reported(findings: &mut [Finding]) {
     let reported: Vec<String> =
         findings.iter().filter(|found| found.kind == Kind::Cause).map(|found| found.rule.clone()).collect();
@@ -217,7 +216,7 @@ fn only_with_reported(findings: &mut [Finding]) {
     }
 }
 
-/// A loss that could change an answer is reported with it: what was found may be more, and nothing may be something.
+/// Events that were lost can change an answer, so the answer says it: a finding may be larger, and "nothing found" may be wrong.
 fn touched(rule: &Rule, mut found: Vec<Finding>, in_part: Option<Missing>) -> Vec<Finding> {
     let Some(missing) = in_part else { return found };
     if found.is_empty() {
@@ -231,7 +230,7 @@ fn touched(rule: &Rule, mut found: Vec<Finding>, in_part: Option<Missing>) -> Ve
     found
 }
 
-/// The first `most` of a rule's findings; the last of them says how many more there are.
+/// Keeps the first `most` of a rule's findings. The last of them says how many more there are.
 fn first_few(found: &mut Vec<Finding>, most: usize) {
     let more = found.len().saturating_sub(most);
     found.truncate(most);
@@ -241,7 +240,7 @@ fn first_few(found: &mut Vec<Finding>, most: usize) {
     }
 }
 
-/// Of risks those about one thread or CPU come first, those about the host last: averages hide what is full.
+/// Sorts risks: those of one thread or CPU come first, those of the host last. Averages hide one full CPU.
 fn breadth(finding: &Finding) -> u8 {
     match finding.victim.kind {
         _ if finding.kind != Kind::Risk => 0,

@@ -7,8 +7,8 @@ pub mod doing;
 pub mod flame;
 pub mod syscalls;
 
-/// A frame of a program as one row of what it did: its function, of Python without the line that it was in, of a stripped program the
-/// place where the function begins (`redis+0x1628f0 (build id 01ab, function)`), and where that is not known the file.
+/// A frame of a program, as one row of what it did: its function; for Python the function without the line, for a stripped program the
+/// address at which the function begins (`redis+0x1628f0 (build id 01ab, function)`), and if that is not known the file.
 #[must_use]
 pub fn named_or_file(frame: &str) -> Cow<'_, str> {
     if let Some((place, id)) = frame.split_once(" (build id ").filter(|(place, _)| place.contains("+0x")) {
@@ -25,7 +25,7 @@ pub fn named_or_file(frame: &str) -> Cow<'_, str> {
     }
 }
 
-/// The function of a frame: without "+0x1f/0x80", " [module]" and what compilers add (".isra.0", ".constprop.0").
+/// The function of a frame: without "+0x1f/0x80", " [module]" and suffixes of compilers (".isra.0", ".constprop.0").
 #[must_use]
 pub fn symbol(frame: &str) -> &str {
     let end = frame.find(['+', ' ', '.', '[']).unwrap_or(frame.len());

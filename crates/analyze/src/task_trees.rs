@@ -1,5 +1,5 @@
-//! Trees of tasks: what somebody started as one. A cgroup that has an owner (a container, a unit, a job), or each of several sessions
-//! in it (jobs of one terminal, of one runner); at the root of the hierarchy a session, as the kernel groups them for the
+//! Trees of tasks: tasks that were started as one job. A tree is a cgroup with an owner (a container, a unit, a job), or each of several
+//! sessions in it (jobs of one terminal, of one runner); at the root of the hierarchy a session, as the kernel groups them for the
 //! scheduler; else a process and all that it started.
 
 mod by_name;
@@ -20,35 +20,35 @@ use crate::process_names;
 
 /// Ancestors that are followed; the deepest trees of processes have some tens.
 const MAX_DEPTH: usize = 64;
-/// A process that has this part of what its tree used is what the tree is called by.
+/// A process with this part of what its tree used gives the tree its name.
 const MOST_OF_IT: f64 = 0.9;
-/// A command that used less than this part of what its tree used is not what the tree is about.
+/// A command that used less than this part of what its tree used is not the tree's main work.
 const LITTLE: f64 = 0.01;
 
-/// One of them.
+/// One tree.
 #[derive(Debug, Clone)]
 pub struct TaskTree {
     key: Key,
-    /// Its tasks: places in the table.
+    /// Its tasks: indexes into the table.
     pub tasks: BTreeSet<usize>,
-    /// The cgroup that all of them are in, or below.
+    /// The cgroup that contains all of them.
     pub group: Option<u64>,
-    /// Its weight among its siblings, and whose child it is, if the scheduler knows it as one.
+    /// Its weight among its siblings, and its parent, if the scheduler knows it as one entity.
     pub weight: Option<(u64, u64)>,
     /// CPU time.
     pub used_ns: u64,
     /// Time that its tasks were ready.
     pub ready_ns: u64,
-    /// Further trees of its name that it stands for, too.
+    /// How many further trees of its name it stands for.
     pub alike: usize,
-    /// Of parts of a cgroup: their sessions, ...
+    /// For parts of a cgroup: their sessions, ...
     sessions: BTreeSet<u32>,
-    /// ... and those of who started them.
+    /// ... and the sessions that started them.
     above: BTreeSet<u32>,
 }
 
 impl TaskTree {
-    /// Some of its processes, as a tree of their own; so many of them are alike beside the first.
+    /// Some of its processes, as a tree of their own; there are `alike` more such trees.
     #[must_use]
     pub fn part(&self, tasks: &[Task], members: BTreeSet<usize>, alike: usize) -> Self {
         let all = || members.iter().filter_map(|at| tasks.get(*at));
@@ -66,7 +66,7 @@ impl TaskTree {
         }
     }
 
-    /// What is in it is one program's: a service, a container.
+    /// All of it belongs to one program: a service, a container.
     #[must_use]
     pub fn is_one_program(&self) -> bool {
         match &self.key {
@@ -75,7 +75,7 @@ impl TaskTree {
         }
     }
 
-    /// The process that most of what was used is below.
+    /// The process at the top of most of what was used.
     #[must_use]
     pub fn first(&self, ev: &Evidence<'_>) -> Option<u32> {
         let tasks = ev.tasks().unwrap_or_default();
@@ -90,7 +90,7 @@ impl TaskTree {
         self.tasks.iter().filter_map(|at| tasks.get(*at)).find(|task| task.pid == first)
     }
 
-    /// The command line of the script above the process that leads it.
+    /// The command line of the script above the leading process.
     fn script<'r>(&self, ev: &Evidence<'r>) -> Option<&'r str> {
         let tasks = ev.tasks().unwrap_or_default();
         let rows = self.tasks.iter().filter_map(|at| tasks.get(*at)).filter(|task| task.pid == task.tgid);
@@ -100,7 +100,7 @@ impl TaskTree {
         process_names::script_line(top)
     }
 
-    /// Where those of its name are; `None`: it is alone.
+    /// The place of trees with this name; `None`: the tree stays alone.
     fn place(&self) -> Option<String> {
         match &self.key {
             Key::Group(_) => None,
@@ -109,26 +109,26 @@ impl TaskTree {
         }
     }
 
-    /// Names of what used a CPU in it, but for what starts the others.
+    /// Names of the commands that used a CPU in it, without the one that starts the others.
     fn commands<'r>(&self, tasks: &'r [Task]) -> BTreeSet<&'r str> {
         let rows = self.tasks.iter().filter_map(|at| tasks.get(*at));
         let rows = rows.filter(|task| task.exec_ns as f64 >= LITTLE * self.used_ns as f64);
         rows.map(|task| task.comm.as_str()).collect()
     }
 
-    /// It asked for nothing in the window.
+    /// None of its tasks ran or was ready in the window.
     fn is_asleep(&self, tasks: &[Task]) -> bool {
         let mut rows = self.tasks.iter().filter_map(|at| tasks.get(*at));
         self.wanted_ns() == 0 && rows.all(|task| task.io_ns == 0 && task.blocked_ns == 0)
     }
 
-    /// The kernel groups its tasks by session: their niceness counts among themselves alone.
+    /// The kernel groups its tasks by session: their nice values count only among themselves.
     #[must_use]
     pub fn is_session(&self) -> bool {
         matches!(self.key, Key::Session(_))
     }
 
-    /// Tasks of both, as one.
+    /// Joins the tasks of both trees.
     fn join(&mut self, other: TaskTree) {
         self.tasks.extend(other.tasks);
         self.used_ns = self.used_ns.saturating_add(other.used_ns);
@@ -140,8 +140,8 @@ impl TaskTree {
         self.group = self.group.filter(|_| self.group == other.group);
     }
 
-    /// Both are parts of one cgroup, and one has started the other: a program and what it works with. Or the cgroup of one is below
-    /// that of the other, which has made it for its own ends.
+    /// Both are parts of one cgroup, and one has started the other: a program and its workers. Or the cgroup of one is below
+    /// that of the other, which has created it for its own use.
     #[must_use]
     pub fn is_kin(&self, other: &TaskTree) -> bool {
         let has_started = |one: &TaskTree, other: &TaskTree| !other.above.is_disjoint(&one.sessions);
@@ -154,7 +154,7 @@ impl TaskTree {
                     let known = CgroupPath::of(path);
                     known.container.is_some() || known.unit.is_some()
                 };
-                // A container or unit is a matter of its own, wherever it lies.
+                // A container or unit is independent, wherever its cgroup is.
                 is_below(one, other) && !is_owned(one) || is_below(other, one) && !is_owned(other)
             }
             _ => false,
@@ -168,13 +168,13 @@ impl TaskTree {
         if self.alike > 0 { format!("{name} and {} more of this name", self.alike) } else { name }
     }
 
-    /// ... and the verb of a sentence about it.
+    /// ... and the verb for it in a sentence.
     #[must_use]
     pub fn keeps(&self) -> &'static str {
         if self.alike > 0 { "keep" } else { "keeps" }
     }
 
-    /// What it is called.
+    /// The name of the tree.
     #[must_use]
     pub fn subject(&self, ev: &Evidence<'_>) -> Subject {
         if let Key::Group(path) = &self.key {
@@ -194,24 +194,24 @@ impl TaskTree {
         self.used_ns.saturating_add(self.ready_ns)
     }
 
-    /// How many of its tasks ran, or wanted to, at once, in the mean.
+    /// How many of its tasks ran or were ready at the same time, on average.
     #[must_use]
     pub fn wanted(&self, window_ns: f64) -> f64 {
         if window_ns > 0.0 { self.wanted_ns() as f64 / window_ns } else { 0.0 }
     }
 }
 
-/// Of one recording.
+/// The trees of one recording.
 #[derive(Debug, Clone, Default)]
 pub struct TaskTrees {
-    /// In no order that matters.
+    /// The order has no meaning.
     pub all: Vec<TaskTree>,
 }
 
-/// What tells trees apart.
+/// The identity of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// The path of the cgroup, up to who holds it.
+    /// The path of the cgroup, up to its owner.
     Group(String),
     /// ... and one of the sessions in it.
     Part(String, u32),
@@ -220,7 +220,7 @@ enum Key {
 }
 
 impl TaskTrees {
-    /// Kernel threads work for others, and whyslow for who looks: they are in none.
+    /// Kernel threads work for others, and whyslow for its user: they are in no tree.
     pub fn of(ev: &Evidence<'_>) -> Self {
         Self::sorted(ev, true)
     }
@@ -260,12 +260,12 @@ impl TaskTrees {
     }
 }
 
-/// Whether a cgroup is in another one, however deep.
+/// Whether a cgroup is inside another one, at any depth.
 fn is_below(path: &str, above: &str) -> bool {
     Path::new(path) != Path::new(above) && Path::new(path).starts_with(above)
 }
 
-/// The parent of each process, and its session. Who has ended has left it (sched_autogroup_exit_task): then its parent's is taken.
+/// The parent of each process, and its session. A process that has ended has left its session (sched_autogroup_exit_task): then its parent's counts.
 type Parents = BTreeMap<u32, (u32, Option<u64>)>;
 
 fn parents(tasks: &[Task]) -> Parents {
@@ -279,16 +279,16 @@ fn parents(tasks: &[Task]) -> Parents {
     parents
 }
 
-/// Of rows that stand for several processes only who started them is known.
+/// For rows that stand for several processes only their parent is known.
 fn process_of(task: &Task) -> u32 {
     if task.tgid == 0 { task.ppid } else { task.tgid }
 }
 
-/// Where each task was put, up to who holds that; `None`: nowhere.
+/// The cgroup of each task, up to the cgroup's owner; `None`: none.
 fn homes(tasks: &[Task], groups: &BTreeMap<u64, &Cgroup>) -> Vec<Option<Rc<str>>> {
     let mut known: Table<[u64; 4], Option<Rc<str>>> = Table::default();
     let find = |task: &Task| {
-        // A controller sees a group only as deep as it is enabled there (cgroup_subtree_control): the deepest is where it was put.
+        // A controller sees a group only as deep as it is enabled (cgroup_subtree_control): the deepest path is the task's place.
         let ids = [task.unified_cgroup, task.cpu_cgroup, task.memory_cgroup, task.io_cgroup];
         let home = known.entry(ids).or_insert_with(|| {
             let groups = ids.iter().rev().filter_map(|id| groups.get(id)).filter(|group| group.path != "/");
@@ -314,14 +314,14 @@ fn key(task: &Task, home: Option<&str>, parents: &Parents, jobs: Option<&Jobs>) 
     }
 }
 
-/// Without what lies below the container or unit.
+/// The path without the part below the container or unit.
 fn held_by(path: &str) -> String {
     let known = CgroupPath::of(path);
     let is_held = known.container.is_some() || known.unit.is_some();
     path.strip_suffix(&known.below).filter(|_| is_held).unwrap_or(path).to_owned()
 }
 
-/// A process and those it descends from, up to the one that init has started, with their sessions.
+/// A process and its ancestors, up to the one that init has started, with their sessions.
 fn ancestors(process: u32, parents: &Parents) -> impl Iterator<Item = (u32, Option<u64>)> + '_ {
     let up = |process: &u32| {
         let parent = parents.get(process).map(|(parent, _)| *parent);
@@ -358,7 +358,7 @@ fn tree(tasks: &[Task], by_path: &BTreeMap<&str, &Cgroup>, key: Key, members: BT
     }
 }
 
-/// The innermost process below which nearly all of it was used.
+/// The innermost process that used nearly all of it, with its children.
 fn leading(all: &[&Task], used_ns: u64) -> Option<u32> {
     let rows = all.iter().filter(|task| task.tgid != 0);
     let parents: BTreeMap<u32, u32> = rows.map(|task| (task.tgid, task.ppid)).collect();
@@ -375,7 +375,7 @@ fn leading(all: &[&Task], used_ns: u64) -> Option<u32> {
     below.retain(|process, _| parents.contains_key(process));
     let leads = below.iter().filter(|(_, (used, _))| *used as f64 >= MOST_OF_IT * used_ns as f64);
     let leads = leads.max_by_key(|(process, (_, depth))| (*depth, std::cmp::Reverse(**process)));
-    // Of several that nobody leads, the largest.
+    // If no process leads, the largest one counts.
     let largest =
         || below.iter().max_by_key(|(process, (used, depth))| (*used, *depth, std::cmp::Reverse(**process)));
     leads.or_else(largest).map(|(process, _)| *process)

@@ -6,7 +6,7 @@ use whyslow_model::chain::{Part, WallAccount};
 use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Probe, Recording, Share};
 
-/// The account of a command of which no timeline was recorded.
+/// The account of a command without a recorded timeline.
 pub fn wall(recording: &Recording) -> Option<WallAccount> {
     let watched = recording.meta.watched.as_ref()?;
     let command = watched.command.as_ref()?;
@@ -24,7 +24,7 @@ pub fn wall(recording: &Recording) -> Option<WallAccount> {
         is_sum: false,
         wall,
         cpu,
-        // Its children's CPU time is in `cpu`, perhaps on several CPUs at once: at least this long nobody ran.
+        // Its children's CPU time is in `cpu`, perhaps on several CPUs at once: for at least this long none of them ran.
         off_cpu: wall.saturating_sub(cpu),
         unexplained: wall,
         said: Some(Share::of(0.0, wall.as_secs_f64())),

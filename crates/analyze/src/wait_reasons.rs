@@ -1,7 +1,7 @@
-//! What a wait is for, told from its state, system call, stack, lock and waker.
+//! The reason of a wait, from its state, system call, stack, lock and waker.
 //!
-//! Tables of kernel functions decide, one file an area: the innermost function that stands in a table says what a stack
-//! waits for. Names are those of Linux 5.10 to 6.18; where a function was renamed both names stand there.
+//! Tables of kernel functions decide, one file for each area: the innermost function that is in a table shows what a stack
+//! waits for. Names are those of Linux 5.10 to 6.18; a renamed function has both names in the table.
 
 mod cpu;
 mod files;
@@ -43,25 +43,25 @@ pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Detail, Reason, Thing};
 
-/// What can stand at the other end of a wait: decides how it is followed, and whether it is a loss.
+/// The kind of thing that a wait waits for: this decides how the wait is followed, and whether it is a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Somebody held something: follow the holder.
+    /// Another task held something: follow the holder.
     Held,
-    /// Somebody had to do something first (a child to end, a worker, a grace period): follow the waker. A loss.
+    /// Another task had to do something first (a child to end, a worker, a grace period): follow the waker. A loss.
     Needed,
-    /// Waiting to be given something to do (epoll, accept, an idle pool's futex): follow the waker, but on a whole host
+    /// The task waited for new work (epoll, accept, an idle pool's futex): follow the waker, but on a whole host
     /// it is not a loss.
     Handed,
     /// A device: a leaf.
     Device,
-    /// The task's own wish (nanosleep, a poll that timed out): a leaf, not a loss on a whole host.
+    /// The task's own choice (nanosleep, a poll that timed out): a leaf, not a loss on a whole host.
     Voluntary,
-    /// Another host, or a task that is not seen: a leaf.
+    /// Another host, or a task that cannot be seen: a leaf.
     Peer,
-    /// A CPU: follow who had it.
+    /// A CPU: follow the task that had it.
     Cpu,
-    /// A limit that somebody set (quota, throttle): a leaf.
+    /// A limit that was set (quota, throttle): a leaf.
     Limit,
     /// Not known: follow the waker if it was a task.
     Unknown,
@@ -72,9 +72,9 @@ pub enum Class {
 pub struct WaitKind {
     /// Why.
     pub reason: Reason,
-    /// For what, without who.
+    /// What it waited for, without the task at the other side.
     pub detail: Detail,
-    /// How to go on.
+    /// How to follow it.
     pub class: Class,
 }
 
@@ -101,8 +101,8 @@ pub(crate) fn ended_by_timer(span: &Span, stacks: &Stacks<'_>) -> bool {
     Wait::of(span, stacks).ended_by_timer()
 }
 
-/// Asked in this order. What runs before what it is nested in: a lock inside reclaim is a lock, a page that reclaim
-/// waits for is reclaim.
+/// The order matters: a lock inside reclaim is a lock, a page that reclaim waits for is reclaim. So each check comes before the
+/// checks for what may contain it.
 const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
     cpu::ask,
     futex::ask_pi,
@@ -118,7 +118,7 @@ const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
     time::ask_end,
 ];
 
-/// The innermost function is the best that can be said.
+/// The innermost function is all that is known.
 fn unknown(wait: &Wait<'_>) -> WaitKind {
     let call = || wait.call_name().map_or_else(|| Thing::Something.into(), |call| Detail::InCall { call });
     let detail =

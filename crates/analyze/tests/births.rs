@@ -1,4 +1,4 @@
-//! A command that made more children than rows are kept of: the account says by name whose time it was.
+//! A command that created more children than rows are kept for: the account names the children whose time it was.
 
 use whyslow_model::chain::{Part, WallAccount};
 use whyslow_model::table::{Tables, Task};
@@ -26,7 +26,7 @@ fn folded(comm: &str, count: u64, ran: u64, ready: u64) -> Task {
     }
 }
 
-/// A wait of the parent from `at`, which somebody of this name ended; it stands for `stands` ns of waiting.
+/// A wait of the parent from `at`, ended by a task of this name; it stands for `stands` ns of waiting.
 fn wait(at: u64, ns: u64, comm: &str, stands: u64) -> Span {
     let waker = Waker { pid: 900, comm: comm.to_owned(), context: Context::Task, ..Waker::default() };
     Span {

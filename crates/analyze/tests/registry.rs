@@ -1,4 +1,4 @@
-//! The lists of rules and parsers hold what lies in their folders: a file that is in no list is seen by nobody.
+//! The lists of rules and parsers hold all files of their folders: a file that is in no list is never used.
 
 #![expect(clippy::disallowed_methods, reason = "the border holds for the crate: this test lists its folders")]
 
@@ -49,8 +49,8 @@ fn every_rule_folds_findings_of_rules_that_are_there() {
     }
 }
 
-/// What several rules need is made in the rooms, once (`Evidence`): a rule that asks another, or a room that asks a rule, is told
-/// only by that one's words.
+/// Results that several rules need are computed once, in the modules (`Evidence`): if a rule uses another rule, or a module uses a rule, the
+/// failure shows the path.
 #[test]
 fn no_rule_is_known_but_to_the_list() {
     let ids: Vec<String> = rules::ALL.iter().map(|rule| rule.id.replace('-', "_")).collect();
@@ -81,7 +81,7 @@ fn is_entry(module: &[String], used: &[String]) -> bool {
     matches!(module, [rules] if rules == "rules") && matches!(used, [_, _, last] if last == "RULE")
 }
 
-/// Files below `src`, but for tests.
+/// Files below `src`, without tests.
 fn sources() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut todo, mut all) = (vec![root.clone()], Vec::new());
@@ -105,7 +105,7 @@ fn module_of(path: &Path) -> Vec<String> {
     parts.filter(|part| part != "lib").collect()
 }
 
-/// The text without comments, literals of words, and tests.
+/// The text without comments, string literals, and tests.
 fn code(path: &Path) -> String {
     #[expect(clippy::disallowed_methods, reason = "this test is about files")]
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path)).unwrap();
@@ -114,7 +114,7 @@ fn code(path: &Path) -> String {
     lines.flat_map(|line| line.split(' ')).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// All paths of a text that begin in the crate, from its root. In `rules.rs` a rule's name begins one, too.
+/// All paths of a text that begin in the crate, from its root. In `rules.rs` a rule's name may begin one, too.
 fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut all = Vec::new();
@@ -137,7 +137,7 @@ fn paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
     all
 }
 
-/// What a path goes on with: "::a::b", "::{a, b::c}", "::super::d".
+/// The rest of a path: "::a::b", "::{a, b::c}", "::super::d".
 fn tree(text: &str, mut from: Vec<String>, all: &mut Vec<Vec<String>>) -> usize {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut at = 0;
@@ -189,7 +189,7 @@ fn the_check_knows_a_rule_by_any_path() {
     assert_eq!(read("use crate::cpu::spin::words;", "rules::steal"), ["cpu::spin::words"]);
 }
 
-/// Whose a thread is asks `Meta::is_own`: a rule that forgets the process, or the thread, would accuse whyslow.
+/// `Meta::is_own` decides whether a thread is whyslow's: a rule that forgets the process, or the thread, would accuse whyslow.
 #[test]
 fn nobody_searches_the_own_pids_himself() {
     let searching: Vec<PathBuf> =

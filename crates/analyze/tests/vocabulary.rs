@@ -1,20 +1,20 @@
-//! Sentences of waits, chains and accounts are made of types, where the vocabulary is (`whyslow_model::wait`) and where reports
-//! are: the graph, the tables of waits and the locks hold none, and nothing here or in `report` takes a sentence apart.
-//! Rules have their own words, and kernel locks their names (`lock_sites.rs`, `lock_names.rs`).
+//! Sentences of waits, chains and accounts are made of types, in the vocabulary (`whyslow_model::wait`) and in the
+//! reports: the graph, the tables of waits and the locks hold none, and no code here or in `report` parses a sentence.
+//! Rules have their own texts, and kernel locks their names (`lock_sites.rs`, `lock_names.rs`).
 
 #![expect(clippy::disallowed_methods, reason = "the border holds for the crate: this test reads its sources")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where no sentence is made.
+/// Folders in which no sentence is made.
 const SILENT: &[&str] =
     &["analyze/src/graph", "analyze/src/wait_reasons", "analyze/src/locks", "analyze/src/stacks/doing"];
-/// Names there that are no sentences, each with why it may stand there.
+/// Literals in these folders that are names, no sentences, each with the reason.
 const NAMES: &[(&str, &str)] = &[
     ("lock_sites.rs", "the names of kernel locks"),
     ("lock_names.rs", "the names of kernel locks"),
-    ("threads of {}", "whose account it is"),
+    ("threads of {}", "the subject of an account"),
     ("-- waits for {what}", "the label of a flame graph"),
     ("a CPU that others use, too", "the name of a culprit"),
     ("not known", "the name of a culprit"),
@@ -23,10 +23,10 @@ const NAMES: &[(&str, &str)] = &[
     ("a block device", "the name of a device"),
     ("block device {dev}", "the name of a device"),
 ];
-/// Where no text is taken apart or compared with a sentence.
+/// Folders in which no text is parsed or compared with a sentence.
 const TYPED: &[&str] =
     &["analyze/src/graph", "analyze/src/locks", "analyze/src/stacks/doing", "report/src/text"];
-/// What takes a text apart, or asks for a part of it.
+/// Code that parses a text, or searches in it.
 const APART: &[&str] = &[
     "strip_prefix(\"",
     "strip_suffix(\"",
@@ -69,7 +69,7 @@ fn code(path: &Path) -> Vec<String> {
     code.lines().filter(is_code).map(str::to_owned).collect()
 }
 
-/// Whether a literal reads like words: at least two, in small letters, one after the other.
+/// Whether a literal is a sentence: at least two words in small letters, one after the other.
 fn is_words(literal: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase());
     literal.split(' ').zip(literal.split(' ').skip(1)).any(|(one, next)| is_word(one) && is_word(next))
@@ -79,7 +79,7 @@ fn literals(line: &str) -> impl Iterator<Item = &str> {
     line.split('"').skip(1).step_by(2)
 }
 
-/// Sentences in a file, but for names.
+/// Sentences in a file, without names.
 fn sentences(path: &Path) -> Vec<String> {
     let file = path.file_name().unwrap().to_str().unwrap();
     if NAMES.iter().any(|(name, _)| *name == file) {
@@ -113,13 +113,13 @@ fn no_text_is_taken_apart_where_waits_are_types() {
 
 #[test]
 fn the_check_knows_a_sentence_when_it_sees_one() {
-    assert!(is_words("who held it was not seen") && is_words("waited for {what}, to write"));
+    assert!(is_words("the lock holder was not seen") && is_words("waited for {what}, to write"));
     assert!(!is_words("mutex_lock") && !is_words("block-io") && !is_words("{comm} ({pid})"));
     assert!(SILENT.iter().chain(TYPED).all(|folder| !sources(folder).is_empty()));
 }
 
-/// Words that were ours alone, where Linux, perf, bpftrace, systemd or Kubernetes have one: (pattern, today's word). A pattern
-/// is a word or words, as they stand between other characters.
+/// Words that only whyslow used, where Linux, perf, bpftrace, systemd or Kubernetes have one: (pattern, today's word). A pattern
+/// is a word or words between other characters.
 const RETIRED: &[(&str, &str)] = &[
     ("zombie-cgroup", "dying cgroups"),
     ("zombie_cgroup", "dying cgroups"),
@@ -157,7 +157,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("decoy", "false-positive control"),
     ("wait_us", "a name that says its unit"),
 ];
-/// May stand all the same, with the reason.
+/// Retired words that may stay, with the reason.
 const DEFENDED: &[(&str, &str)] = &[("stands_ns", "read from recordings of before")];
 
 #[test]
@@ -192,7 +192,7 @@ fn retired_words_do_not_come_back() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Whether `word` stands in `line` as a word of its own.
+/// Whether `word` is in `line` as a word of its own.
 fn stands_in(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! What the wait graph says: where wall time went, and the chains from who waited down to who made them wait.
+//! Results of the wait graph: where wall time went, and the chains from the waiter down to the cause of its wait.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::{Culprit, Hop, Share};
 /// The wall time of the watched tasks, or of a command, explained.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct WallAccount {
-    /// Whose wall time: a command line, a process, a cgroup.
+    /// The subject: a command line, a process, a cgroup.
     pub of: String,
-    /// It is the time of several tasks, summed: nothing took it.
+    /// `wall` is the sum of several tasks' time, no duration that passed.
     #[serde(skip)]
     pub is_sum: bool,
     /// Wall time: of a command, from its start to its end; of many tasks, summed over them.
@@ -24,7 +24,7 @@ pub struct WallAccount {
     /// CPU time of all its tasks.
     #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
     pub cpu: Duration,
-    /// Part of `wall` in which the one whose wall time this is did not run itself.
+    /// Part of `wall` in which the subject itself did not run.
     #[serde(rename = "off_cpu_s", serialize_with = "in_seconds")]
     pub off_cpu: Duration,
     /// Part of `wall` that no evidence explains, and waits whose leaf has no name.
@@ -43,9 +43,9 @@ pub struct WallAccount {
 pub struct Part {
     /// Why it passed.
     pub reason: Reason,
-    /// Whose it is; nobody: that of the part above, or no task's.
+    /// Its task; [`Who::Nobody`]: the task of the part above, or none.
     pub who: Who,
-    /// What was waited for, or done.
+    /// The thing waited for, or the work done.
     pub detail: Detail,
     /// How long.
     pub time: Duration,
@@ -59,7 +59,7 @@ pub struct Part {
     pub parts: Vec<Part>,
 }
 
-/// With its names beside what they are made of.
+/// JSON has names as text, and beside them the data they are made of.
 impl Serialize for Part {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut part = serializer.serialize_struct("Part", 10)?;
@@ -111,9 +111,9 @@ pub struct Chain {
     pub hops: Vec<Hop>,
     /// Threads of each hop, in the order of `hops`: (pid, name), up to 8 a hop.
     pub tasks: Vec<Vec<(u32, Who)>>,
-    /// Who or what is at its end.
+    /// The end of the chain.
     pub leaf: Culprit,
-    /// What is to be known of it.
+    /// Remarks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
 }
@@ -121,7 +121,7 @@ pub struct Chain {
 /// Contention on one lock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LockAccount {
-    /// By symbol, or told by who waits for it: "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo, probably
+    /// By symbol, or by its waiters: "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo, probably
     /// cgroup_mutex".
     pub name: String,
     /// How the name is known.
@@ -136,7 +136,7 @@ pub struct LockAccount {
     pub write: LockWaits,
     /// Where they waited: the functions that took the lock, with time.
     pub sites: Vec<LockSite>,
-    /// Who held it, as far as seen, with the waiting they caused.
+    /// Holders that were seen, with the waiting they caused.
     pub holders: Vec<Holder>,
 }
 
@@ -169,7 +169,7 @@ pub struct LockSite {
 pub struct Holder {
     /// Thread id.
     pub pid: u32,
-    /// Who it is.
+    /// Its name.
     pub who: Who,
     /// Waiting that happened while it held the lock.
     #[serde(rename = "caused_s", serialize_with = "in_seconds")]

@@ -19,7 +19,7 @@ pub const SCHEMA: u32 = 0;
 pub struct About {
     /// What it is called.
     pub name: String,
-    /// It slept nearly all the time, and nobody waited for it.
+    /// It slept nearly all the time, and no task waited for it.
     pub idle: bool,
 }
 
@@ -45,18 +45,18 @@ pub struct Document {
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
     pub ruled_out: Vec<RuledOut>,
-    /// Where the report shows what a rule rules out: one of both is wrong.
+    /// Where the report shows what a rule rules out: one of the two is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contradictions: Vec<Contradiction>,
     /// Where the time went.
     pub account: Account,
-    /// What the host has of CPUs, memory, disks, devices and tables, and limits that were met: taken, waited for, refused, by what.
+    /// CPUs, memory, disks, devices, tables, and limits that were met: used, waited for, refused, and the main user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// What was asked about: then its findings and chains stand here, and those of the host as a whole.
+    /// The subject of the question. The document then has its findings and chains, and those of the host as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
-    /// Wall time of the watched tasks or of a command, explained; only where somebody is watched.
+    /// Wall time of the watched tasks or of a command, explained; only with watched tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<WallAccount>,
     /// Chains of waits, the most expensive first.
@@ -156,7 +156,7 @@ pub struct Account {
     pub unexplained: Option<Duration>,
     /// The host's CPU time by state (user, system, softirq, steal, idle ...) and the tasks' waits by kind.
     pub by_state: Vec<StateShare>,
-    /// Who used CPU and who waited, the largest first.
+    /// CPU time and waits by cgroup, the largest first.
     pub by_cgroup: Vec<CgroupShare>,
     /// Sentences: what a reader should know first.
     pub notes: Vec<String>,

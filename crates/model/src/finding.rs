@@ -1,4 +1,4 @@
-//! What whyslow says: who lost how much time to what, and what to do.
+//! Findings: victim, time lost, cause, checks and fixes.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub struct RuledOut {
     pub evidence: String,
 }
 
-/// An answer: who paid, how much, why.
+/// An answer: victim, loss, cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Cause, risk, busy or cannot tell.
@@ -69,7 +69,7 @@ pub struct Finding {
     pub rule: String,
     /// One line: what happened.
     pub title: String,
-    /// Who paid.
+    /// The victim.
     pub victim: Subject,
     /// The victims' time x (1 - work done / work without the cause), in task-seconds. `None`: not measured.
     #[serde(rename = "lost_s", serialize_with = "in_seconds_or_null")]
@@ -110,14 +110,14 @@ pub struct Finding {
     pub overlaps: Vec<String>,
     /// Time lost as a share of the victims' task-seconds in the window.
     pub share: Option<Share>,
-    /// Who or what made them pay.
+    /// The culprit: what cost them that time.
     pub culprit: Option<Culprit>,
     /// The resource that it is about: a name in the document's `resources`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// From the victim to the culprit.
     pub chain: Vec<Hop>,
-    /// Threads that lost, where the victim stands for several: who asks about one of them is told.
+    /// Threads that lost, where the victim stands for several: a question about one of them gets this finding.
     #[serde(skip)]
     pub paid_by: Vec<u32>,
     /// How to check by hand.
@@ -145,7 +145,7 @@ impl Finding {
         Finding { failed_calls, ..Finding::new(Kind::Cause, rule, victim) }
     }
 
-    /// Nobody's loss was measured.
+    /// A risk: no loss was measured.
     #[must_use]
     pub fn risk(rule: &str, subject: Subject) -> Self {
         Finding::new(Kind::Risk, rule, subject)
@@ -221,7 +221,7 @@ impl Finding {
         self
     }
 
-    /// Who or what did it.
+    /// With its culprit.
     #[must_use]
     pub fn by(mut self, culprit: Culprit) -> Self {
         self.culprit = Some(culprit);

@@ -1,14 +1,14 @@
-//! What the owner of a cgroup calls it, from files of runtimes and of systemd on disk; and users by name.
+//! Names of cgroups, from files of container runtimes and of systemd on disk; and names of users.
 
 use serde::{Deserialize, Serialize};
 
-/// A cgroup whose group has a name of its owner's. What is not known is left out.
+/// A cgroup with a name that a runtime or systemd gave it. Unknown fields are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Group {
     /// `Cgroup::path`.
     pub path: String,
-    /// Whose file named the container: "containerd", "cri-o", "docker", "podman".
+    /// The runtime whose file named the container: "containerd", "cri-o", "docker", "podman".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
     /// The container's whole id.
@@ -50,7 +50,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Nobody has a name for it.
+    /// No file names it.
     #[must_use]
     pub fn is_nameless(&self) -> bool {
         *self == Group { path: self.path.clone(), ..Group::default() }
@@ -64,7 +64,7 @@ impl Group {
     }
 }
 
-/// A user of whom a task was seen.
+/// A user that had a task in the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct User {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CrossCall {
-    /// Who asked (thread id).
+    /// The thread that asked.
     pub pid: u32,
     pub tgid: u32,
     pub comm: String,
@@ -32,7 +32,7 @@ pub struct CrossCall {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LateTimer {
-    /// Whom it was to wake (thread id); 0: no thread that sleeps.
+    /// The thread that it was to wake; 0: no sleeping thread.
     pub pid: u32,
     pub tgid: u32,
     pub comm: String,
@@ -62,7 +62,7 @@ pub struct Gap {
     pub at_ns: u64,
     /// Since one was due.
     pub ns: u64,
-    /// Who was on the CPU then (thread id); 0: the idle task.
+    /// The thread on the CPU then; 0: the idle task.
     pub pid: u32,
     pub tgid: u32,
     pub comm: String,
@@ -103,7 +103,7 @@ pub struct IrqLatency {
 }
 
 impl IrqLatency {
-    /// Of so many of all, from the quickest, the latency is at least this: the lower bound of the class of that one.
+    /// Lower bound of the latency at this quantile: the lower edge of its class.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let all: u64 = self.by_delay.iter().fold(0, |sum, n| sum.saturating_add(*n));

@@ -11,7 +11,7 @@ const PART_OF: &str = "a part of ";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Missing {
-    /// Nobody looked: the recording does not hold it.
+    /// The recording does not hold it.
     #[error("{what} was not recorded")]
     NotRecorded {
         /// What is missing.
@@ -33,7 +33,7 @@ pub enum Missing {
         /// How to be allowed.
         way_out: String,
     },
-    /// It is there and makes no sense, or failed.
+    /// Reading it failed, or its content makes no sense.
     #[error("cannot read {what}: {reason}")]
     Broken {
         /// What is missing.
@@ -41,7 +41,7 @@ pub enum Missing {
         /// What went wrong.
         reason: String,
     },
-    /// It was seen, and may be two things.
+    /// It was seen, and has two explanations.
     #[error("cannot tell {what}: {reason}")]
     Unclear {
         /// What is missing.
@@ -60,17 +60,17 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// Nobody looked.
+    /// The recording does not hold it.
     pub fn not_recorded(what: impl Into<String>) -> Self {
         Missing::NotRecorded { what: what.into() }
     }
 
-    /// It is there and makes no sense, or failed.
+    /// Reading it failed, or its content makes no sense.
     pub fn broken(what: impl Into<String>, reason: impl ToString) -> Self {
         Missing::Broken { what: what.into(), reason: reason.to_string() }
     }
 
-    /// It was seen, and may be two things.
+    /// It was seen, and has two explanations.
     pub fn unclear(what: impl Into<String>, reason: impl ToString) -> Self {
         Missing::Unclear { what: what.into(), reason: reason.to_string() }
     }

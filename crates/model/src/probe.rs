@@ -1,27 +1,27 @@
-//! The probes that fill tables, by name: who fills one and who misses it call it alike.
+//! The probes that fill tables, by name: the code that fills a table and the code that misses it use one name.
 
 use crate::words::words;
 
 words! {
-    /// What fills a table. Its word stands in `missing[].what` and among lost events.
+    /// A probe: it fills a table. Its word stands in `missing[].what` and among lost events.
     Probe {
         /// Requests of block devices.
         BlockIo "block I/O",
-        /// BPF programs of others.
+        /// BPF programs of other processes.
         BpfPrograms "BPF programs",
-        /// The machine code around what had a CPU.
+        /// Machine code around on-CPU samples.
         Code "code of on-CPU samples",
-        /// What each CPU delivers.
+        /// Speed of each CPU.
         CpuSpeed "CPU speed",
-        /// Calls of other CPUs that came late.
+        /// Function calls on other CPUs that were late.
         CrossCalls "cross-CPU calls",
-        /// System calls that failed for want of something.
+        /// System calls that failed because something was used up.
         FailedCalls "calls that failed",
         /// Time of each CPU in interrupt handlers.
         InterruptTime "interrupt time",
-        /// Contention of kernel locks, and who held them.
+        /// Contention of kernel locks, and their holders.
         KernelLocks "kernel locks",
-        /// Times in which a CPU took no interrupt, and timers that came late.
+        /// Times in which a CPU took no interrupt, and late timers.
         IrqLatency "IRQ latency",
         /// Processes that want wake-ups to be quick.
         LatencyHolders "holders of wake-up limits",
@@ -29,7 +29,7 @@ words! {
         ListeningSockets "listening sockets",
         /// Reclaim, refaults, swap.
         MemoryEvents "memory events",
-        /// What tasks did and waited for, in order.
+        /// Timelines of tasks: runs and waits, in order.
         OffCpuStacks "off-CPU stacks",
         /// Stacks that had a CPU.
         OnCpuSamples "on-CPU samples",
@@ -41,7 +41,7 @@ words! {
         SystemCalls "system calls",
         /// Tasks and cgroups, with their sums.
         TaskList "task list",
-        /// Who opened TCP connections.
+        /// TCP connections that tasks opened.
         TcpConnects "TCP connects",
         /// Work items of the kernel.
         WorkItems "work items",

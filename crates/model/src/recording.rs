@@ -49,7 +49,7 @@ pub struct Meta {
     pub lost_events: Vec<(String, u64)>,
     /// The user ended the window early.
     pub interrupted: bool,
-    /// Whom the trace followed in detail; `None`: nobody in particular.
+    /// The tasks that the trace followed in detail; `None`: the whole host.
     pub watched: Option<Watched>,
 }
 

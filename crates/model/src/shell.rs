@@ -4,14 +4,14 @@ use std::ops::Deref;
 
 use serde::Serialize;
 
-/// A line for a shell. What is not written in our own source stands in it as one quoted word: it is made of a literal, or by
-/// [`command!`](crate::command).
+/// A line for a shell: a literal of our own source, or made by [`command!`](crate::command), which quotes each value as one
+/// word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Command(String);
 
 impl Command {
-    /// Only for [`command!`](crate::command), which quotes every word, and for tests of who prints it.
+    /// Only for [`command!`](crate::command), which quotes every word, and for tests of its printers.
     #[doc(hidden)]
     #[must_use]
     pub fn of_quoted(line: String) -> Self {

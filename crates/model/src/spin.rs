@@ -22,7 +22,7 @@ pub struct Spin {
     pub place: String,
     /// The file that the code is mapped from, where known.
     pub module: String,
-    /// Who was met here.
+    /// Threads that were sampled here.
     pub met: Vec<Met>,
 }
 
@@ -39,13 +39,13 @@ pub struct Met {
     pub call: Option<u32>,
     /// Samples.
     pub count: u64,
-    /// ... whose general registers were all as in the thread's sample before.
+    /// Samples with all general registers as in the thread's sample before.
     #[serde(skip_serializing_if = "is_none")]
     pub same: u64,
-    /// ... in which the register that a system call returns its result in was 0.
+    /// Samples in which the result register of a system call was 0.
     #[serde(skip_serializing_if = "is_none")]
     pub zero: u64,
-    /// ... in which it was -EAGAIN.
+    /// Samples in which it was -EAGAIN.
     #[serde(skip_serializing_if = "is_none")]
     pub again: u64,
 }

@@ -23,9 +23,9 @@ pub struct Tables {
     pub tasks: Option<Vec<Task>>,
     /// One row a cgroup that had a task in the window, and its ancestors.
     pub cgroups: Option<Vec<Cgroup>>,
-    /// One row a cgroup whose group has a name of its owner's.
+    /// One row a cgroup with a name that a runtime or systemd gave it.
     pub groups: Option<Vec<Group>>,
-    /// One row a user of whom a task was seen, and who has a name.
+    /// One row a user with a task in the window and a name.
     pub users: Option<Vec<User>>,
     /// One row a stack sampled on CPU.
     pub samples: Option<Vec<Sample>>,
@@ -43,17 +43,17 @@ pub struct Tables {
     pub connects: Option<Vec<Connect>>,
     /// One row a listening socket whose queue was full in the window.
     pub listeners: Option<Vec<Listener>>,
-    /// One row a BPF program of somebody else that ran in the window.
+    /// One row a BPF program of another process that ran in the window.
     pub programs: Option<Vec<Program>>,
     /// Timelines: rows of one task touch, in order of time.
     pub spans: Option<Vec<Span>>,
-    /// Requests that nobody had answered when the window ended; only where somebody's wait lasted, or was watched.
+    /// Requests without an answer when the window ended; only with a wait that was open then, or with watched tasks.
     pub requests: Option<Vec<Request>>,
     /// Stacks that rows of spans, locks and slow calls point to.
     pub stacks: Option<Vec<Stack>>,
-    /// Who had which CPU for long.
+    /// Long runs of tasks on CPUs.
     pub runs: Option<Vec<Run>>,
-    /// Who held a contended lock when.
+    /// Holders of contended locks, with times.
     pub holds: Option<Vec<Hold>>,
     /// One row a (lock, mode, call site).
     pub locks: Option<Vec<Lock>>,
@@ -108,7 +108,7 @@ pub struct Cgroup {
     pub cpu: Option<CgroupCpu>,
     /// Memory facts, if it has the memory controller.
     pub memory: Option<CgroupMemory>,
-    /// It is older than the window, and nobody was in it when that began: how often its limits were met since is not known,
+    /// It is older than the window, and held no task when that began: how often its limits were met since is not known,
     /// and the counters here are zero.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
@@ -180,7 +180,7 @@ pub struct Sample {
     pub kernel: Vec<String>,
     /// User frames, innermost first.
     pub user: Vec<String>,
-    /// There was no room for its stacks: only whose it is is known (thread 4294967295: not even that, but the name).
+    /// There was no room for its stacks: only the thread is known (thread 4294967295: only the name).
     pub bare: bool,
 }
 
@@ -308,8 +308,8 @@ pub struct Disk {
     /// Bytes of those.
     #[serde(skip_serializing_if = "is_default")]
     pub alone_bytes: u64,
-    /// Time that requests which found no other were at the device, summed, until they were done or another came: divided by `alone` it tells how
-    /// fast the device is when nobody else asks.
+    /// Time that requests which found no other were at the device, summed, until they were done or another came: divided by `alone` it is
+    /// the time that a request takes on an idle device.
     #[serde(skip_serializing_if = "is_default")]
     pub alone_ns: u64,
     /// Bios held back by a throttle before they were queued.
@@ -341,13 +341,13 @@ pub struct Connect {
     pub count: u64,
     /// ... that got through.
     pub done: u64,
-    /// ... whose SYN had to be retransmitted.
+    /// Connections with a retransmitted SYN.
     pub retried: u64,
     /// ... that got through at once.
     pub prompt: u64,
     /// Time of those that got through at once.
     pub prompt_ns: u64,
-    /// Time of those whose SYN had to be retransmitted, until through or the window's end.
+    /// Time of connections with a retransmitted SYN, until made or the window's end.
     pub retried_ns: u64,
     /// The longest.
     pub worst_ns: u64,
@@ -355,7 +355,7 @@ pub struct Connect {
     pub unanswered: u64,
     /// Time of those, from the data until the last time they were sent.
     pub unanswered_ns: u64,
-    /// Of the retried and unanswered: nobody waited for them (fired and forgotten).
+    /// Retried and unanswered connections that no thread waited for.
     pub abandoned: u64,
     /// ... no thread slept on them: an event loop (epoll) or another thread watched.
     #[serde(skip_serializing_if = "is_default")]
@@ -366,7 +366,7 @@ pub struct Connect {
     pub watched_ns: u64,
     /// `watched_ns`, with each moment weighed by the share of the task's connects that were being retried.
     pub watched_share_ns: u64,
-    /// ... that were refused (ECONNREFUSED): nobody listened there.
+    /// Connections that were refused (ECONNREFUSED): no socket listened there.
     #[serde(skip_serializing_if = "is_default")]
     pub refused: u64,
     /// Sleeps of at most 2 s between a refusal and the task's next attempt there, if it slept once or twice: for that, or until it had something
@@ -382,15 +382,15 @@ pub struct Connect {
     /// Their time.
     #[serde(skip_serializing_if = "is_default")]
     pub rested_ns: u64,
-    /// The peer's address is one of the task's own network namespace: who is asked there is on this host. Of those that were refused.
+    /// The peer's address is one of the task's own network namespace, so that the service is on this host. Known of refused connections.
     #[serde(skip_serializing_if = "is_default")]
     pub own: bool,
-    /// Who listened there in the window, in that network namespace, of connections that were refused; `None`: nobody was seen to.
+    /// The process that listened there in the window, in that network namespace, for refused connections; `None`: none was seen.
     #[serde(skip_serializing_if = "is_default")]
     pub server: Option<Server>,
 }
 
-/// Who listened at an address where connections were refused.
+/// A process that listened at an address where connections were refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
@@ -404,7 +404,7 @@ pub struct Server {
     pub ended: u64,
     /// The last such process's status, as of wait(2): a signal, or 256 times what it gave exit(2).
     pub status: u32,
-    /// Time of the window in which nobody listened there, as far as that was seen.
+    /// Time of the window without a listening socket there, as far as seen.
     pub absent_ns: u64,
 }
 
@@ -440,7 +440,7 @@ pub struct Program {
     pub run_ns: u64,
     /// Runs, likewise.
     pub runs: u64,
-    /// Somebody else keeps the statistics on.
+    /// Another process keeps the statistics on.
     pub counted_before: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct Task {
     /// A kernel thread.
     #[serde(skip_serializing_if = "is_default")]
     pub kthread: bool,
-    /// Whose it is (the real user id, as the initial user namespace has it); `None`: not known.
+    /// Its real user id, in the initial user namespace; `None`: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub uid: Option<u32>,
     /// When it began, on the kernel's monotonic clock (`start_time`); 0: not known.
@@ -43,7 +43,7 @@ pub struct Task {
     pub io_cgroup: u64,
     /// ... the unified (v2) hierarchy.
     pub unified_cgroup: u64,
-    /// The session of its process (setsid(2)), by the id of who led it; 0: not known.
+    /// The session of its process (setsid(2)), by the id of the session leader; 0: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub session: u32,
     /// The process that traces it (ptrace(2)), when it was seen last; 0: none does.

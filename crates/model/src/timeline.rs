@@ -91,7 +91,7 @@ pub struct Ends {
     /// The smoothed round-trip time that TCP has measured between them; not to be had: `None`.
     #[serde(skip_serializing_if = "is_default")]
     pub round_trip_ns: Option<u64>,
-    /// It was made by accept(2); of UDP: it is connected to nobody. Whoever has made it is the service then. A service that listens with a
+    /// It was made by accept(2); of UDP: it has no peer. The process that made it is the service then. A service that listens with a
     /// backlog of 0 is not known by that.
     #[serde(skip_serializing_if = "is_default")]
     pub serves: bool,
@@ -103,7 +103,7 @@ pub struct Ends {
     pub netns: u32,
 }
 
-/// Who ended a wait.
+/// The waker of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waker {
@@ -149,7 +149,7 @@ pub struct Delivery {
     pub role: Option<Role>,
 }
 
-/// Who sent through a connection whose one end has the name that a service listens at.
+/// Side of a connection that sent; the service's end has the name that it listens at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -214,7 +214,7 @@ pub enum Asked {
     Unread,
 }
 
-/// Who had the service's end of a client's connection (TCP, unix streams) open when the window ended.
+/// The processes that had the service's end of a client's connection (TCP, unix streams) open when the window ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OtherEnd {
@@ -224,7 +224,7 @@ pub struct OtherEnd {
     /// Whether the client has asked.
     #[serde(skip_serializing_if = "is_default")]
     pub asked: Asked,
-    /// Nobody has accepted it.
+    /// No process has accepted it.
     #[serde(skip_serializing_if = "is_default")]
     pub queued: bool,
     /// Whether a task waited at an epoll that looks at the service's end. False: epolls do, and no task waited at any of them. `None`: not
@@ -241,15 +241,15 @@ pub struct OtherEnd {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
-    /// Whose.
+    /// The process that sent it.
     pub tgid: u32,
-    /// Whom it asked: "10.0.0.7:5432"; of a unix socket: `None`.
+    /// Its peer: "10.0.0.7:5432"; of a unix socket: `None`.
     #[serde(skip_serializing_if = "is_default")]
     pub peer: Option<String>,
     /// For a connection: a SYN was sent, and not answered.
     #[serde(skip_serializing_if = "is_default")]
     pub connecting: bool,
-    /// Who is to answer.
+    /// The processes that may answer.
     pub other_end: OtherEnd,
 }
 
@@ -348,7 +348,7 @@ pub struct Span {
     /// What sort of wait; `None`: none.
     #[serde(skip_serializing_if = "is_default")]
     pub state: State,
-    /// The window ended in this wait: nobody has woken it yet.
+    /// The window ended in this wait.
     #[serde(skip_serializing_if = "is_default")]
     pub open: bool,
     /// The task ended with this row.
@@ -357,7 +357,7 @@ pub struct Span {
     /// The CPU it ran on last, or waited for.
     #[serde(skip_serializing_if = "is_default")]
     pub cpu: u32,
-    /// Who woke it.
+    /// Its waker.
     #[serde(skip_serializing_if = "is_default")]
     pub waker: Option<Waker>,
     /// Its kernel stack in the wait (`Stack::id`).
@@ -391,11 +391,11 @@ pub struct Span {
     /// The kernel lock that it waited for.
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
-    /// Who held the lock of user space that it waited for: the thread by a mutex's own word when the wait began, the process by
-    /// the kernel's list of locks on the file when the wait was over, as well with `refused`; 0: not known.
+    /// Holder of the user-space lock that it waited for: the thread by a mutex's own word when the wait began, the process by
+    /// the kernel's list of file locks when the wait was over, also with `refused`; 0: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub holder: u32,
-    /// It was refused a lock on a file, `target`, as once before, then slept, and somebody had that lock still when it woke.
+    /// It was refused a lock on the file `target`, as once before, then slept, and the lock was still held when it woke.
     #[serde(skip_serializing_if = "is_default")]
     pub refused: bool,
     /// As it went to sleep the service at the other end of its unix socket had not read yet what it had sent. Not known of each such wait: a
@@ -409,8 +409,8 @@ pub struct Span {
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,
-    /// Of a client's wait that lasts: who has the other end of the connection. Looked for of who is followed, and of clients that have
-    /// asked.
+    /// For a client's wait that is open at the window's end: the processes at the other end of the connection. Looked up for followed
+    /// tasks, and for clients that have sent a request.
     #[serde(skip_serializing_if = "is_default")]
     pub other_end: Option<Box<OtherEnd>>,
 }
@@ -455,7 +455,7 @@ pub enum HoldSeen {
     Acquired,
 }
 
-/// Somebody held a lock at a moment.
+/// A task held a lock at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hold {
@@ -463,7 +463,7 @@ pub struct Hold {
     pub lock: u64,
     /// When.
     pub at_ns: u64,
-    /// Who; 0: nobody.
+    /// The holder; 0: none.
     pub pid: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub tgid: u32,
@@ -601,7 +601,7 @@ pub struct Command {
     pub system_ns: u64,
 }
 
-/// Whom a trace follows.
+/// The tasks that a trace follows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watched {

@@ -1,5 +1,5 @@
-//! The vocabulary of waits: why a task waits or what it does, in which state, for what, who it is, and what is to be known
-//! of a chain. One name for one thing, from the recording to JSON; sentences are made of them where reports are.
+//! The vocabulary of waits: reason, state, thing waited for, task, and remarks on a chain. One thing has one name, from the
+//! recording to JSON; `report` makes sentences of these names.
 
 mod deed;
 mod detail;

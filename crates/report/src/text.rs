@@ -1,9 +1,9 @@
 //! The report as people read it: 80 columns, the answer first.
 //!
-//! An exam is one sentence and fifteen lines (`screen.rs`). With -v it is all that is known, in this order: who and when; the
-//! answer in a line; where the time went; resources; causes by time lost; chains of waits; what the host is busy with; risks; what it is not;
-//! what could not be answered; what was not seen; what looking cost. Where somebody is
-//! watched, the answer is where their wall time went, then come the chains and the system calls.
+//! An exam is one sentence and fifteen lines (`screen.rs`). With -v it is all that is known, in this order: host and time; the
+//! answer in a line; where the time went; resources; causes by time lost; chains of waits; what the host is busy with; risks; ruled-out causes;
+//! open questions; missing evidence; the cost of looking. With watched tasks the answer is where their wall time went, then come the
+//! chains and the system calls.
 
 mod account;
 mod call;
@@ -30,7 +30,7 @@ const IN_WALL: usize = 10;
 /// Chains where nothing else was asked for, without -v.
 const IN_CHAINS: usize = 20;
 
-/// The document as text: where somebody was watched, their wall time; else the exam.
+/// The document as text: with watched tasks their wall time, else the exam.
 #[must_use]
 pub fn text(document: &Document, style: &Style) -> String {
     let mut page = Page::new(style);
@@ -77,7 +77,7 @@ pub fn locks(document: &Document, style: &Style) -> String {
     page.finish()
 }
 
-/// Nothing was found, as far as it could be looked for.
+/// Nothing was found, or whyslow could not look.
 fn nothing(page: &mut Page, doc: &Document, found: &str) {
     match doc.why_waits_unseen() {
         Some(why) => page.say("", &format!("Could not look: {why}."), Ink::Heading),
@@ -85,7 +85,7 @@ fn nothing(page: &mut Page, doc: &Document, found: &str) {
     }
 }
 
-/// What each CPU delivers, and what that costs whom.
+/// Speed of each CPU, and the tasks that lost time on slow ones.
 #[must_use]
 pub fn cpus(document: &Document, style: &Style) -> String {
     let mut page = Page::new(style);
@@ -163,7 +163,7 @@ fn answer(page: &mut Page, doc: &Document) {
     page.brief("", &answer, SENTENCE, if causes > 0 { Ink::Cause } else { Ink::Heading });
 }
 
-/// What could not be seen comes before what was not found.
+/// Missing evidence comes before the absence of a cause.
 fn no_cause(doc: &Document) -> String {
     let unknown = of_kind(doc, Kind::CannotTell).count();
     if let Some(why) = doc.why_unseen() {
@@ -186,7 +186,7 @@ fn no_cause(doc: &Document) -> String {
             let open = count(unknown, "other");
             format!("No cause found{of} by the questions that could be answered; {open} could not be.")
         }
-        (None, None) => format!("No cause found{of}: no question asked here found time that somebody lost."),
+        (None, None) => format!("No cause found{of}: no rule found lost time."),
     }
 }
 
@@ -216,7 +216,7 @@ fn busy(page: &mut Page, doc: &Document) {
 }
 
 fn risks(page: &mut Page, doc: &Document) {
-    let mut heading = Some("Risks: nobody's loss was measured");
+    let mut heading = Some("Risks: something is wrong, and no loss was measured");
     for risk in of_kind(doc, Kind::Risk) {
         if let Some(words) = heading.take() {
             page.gap();

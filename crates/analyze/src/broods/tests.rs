@@ -44,7 +44,7 @@ fn notes(tasks: Vec<Task>) -> Vec<String> {
     Broods::of(&Evidence::of(&host(tasks))).notes().collect()
 }
 
-/// sh, which starts a shell for each look, which starts two commands.
+/// sh starts one shell for each check, and that shell starts two commands.
 #[test]
 fn the_agent_is_named_and_not_what_it_starts() {
     let mut tasks = vec![agent()];
@@ -78,7 +78,7 @@ fn folded_children_and_those_of_an_unknown_parent_count_too() {
     let gone = Task { ppid: 99, parent: "cron".into(), ..folded };
     assert_eq!(notes(vec![gone.clone()]), ["cron: 100 children a second (ls), 0.00 CPU."]);
     let orphans = Task { ppid: 1, parent: "systemd".into(), ..gone };
-    assert_eq!(notes(vec![orphans]), [""; 0], "whose they were is not known");
+    assert_eq!(notes(vec![orphans]), [""; 0], "the parent of these children is not known");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn parents_in_a_circle_end() {
     drop(notes(vec![agent(), garbage.clone(), garbage]));
 }
 
-/// Two agents that had one number, one after the other, and a child whose number was given away again.
+/// Two agents that had one pid, one after the other, and a child whose pid was reused.
 #[test]
 fn who_had_a_number_after_another_is_not_him() {
     let first = Task { begun_ns: 10, ended: true, lived_ns: 4_000_000_000, ..agent() };
@@ -110,6 +110,6 @@ fn who_had_a_number_after_another_is_not_him() {
         [(100, 100), (100, 9_000)].map(|(pid, begun_ns)| Task { pid, begun_ns, ..agent() });
     assert!(broods.of_task(&child).is_some_and(|brood| brood.name == "sh /usr/local/bin/agent"));
     assert_eq!(broods.of_task(&stranger), None);
-    assert_eq!(broods.of_child(100), None, "by its number alone nobody knows which is meant");
+    assert_eq!(broods.of_child(100), None, "the pid alone does not say which process is meant");
     assert!(broods.of_child(101).is_some());
 }

@@ -1,8 +1,8 @@
-//! Which CPUs a task may use, and which of them are anybody's.
+//! Which CPUs a task may use, and which of them are common, that is, open to all tasks.
 //!
-//! Some CPUs are kept for somebody: `isolcpus` and `nohz_full` on the kernel's command line, partitions of cpusets, exclusive
-//! CPUs that the kubelet hands out. They are idle on purpose, a task that may not use them is bound to nothing, and nobody is
-//! sent there. The rest is everybody's: a task is bound if it may not use all of that.
+//! Some CPUs are reserved: `isolcpus` and `nohz_full` on the kernel's command line, partitions of cpusets, exclusive
+//! CPUs that the kubelet hands out. Reserved CPUs are idle on purpose, a task that may not use them is not bound by that, and no
+//! task is sent there. The other CPUs are common: a task is bound if it may not use all of the common CPUs.
 
 use whyslow_model::table::Task;
 
@@ -38,7 +38,7 @@ impl Cpus {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// It is one of them.
+    /// Whether the CPU is in the set.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
@@ -52,13 +52,13 @@ impl Cpus {
         })
     }
 
-    /// Those in `other`, too.
+    /// The CPUs that are in `other`, too.
     #[must_use]
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect()).trimmed()
     }
 
-    /// Those not in `other`.
+    /// The CPUs that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Cpus) -> Cpus {
         let others = other.0.iter().copied().chain(std::iter::repeat(0));
@@ -72,14 +72,14 @@ impl Cpus {
         self
     }
 
-    /// None of them is outside `other`.
+    /// No CPU of the set is outside `other`.
     #[must_use]
     pub fn are_in(&self, other: &Cpus) -> bool {
         let others = other.0.iter().copied().chain(std::iter::repeat(0));
         self.0.iter().zip(others).all(|(a, b)| a & !b == 0)
     }
 
-    /// One of them at least is in `other`.
+    /// At least one CPU of the set is in `other`.
     #[must_use]
     pub fn meet(&self, other: &Cpus) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
@@ -113,8 +113,8 @@ impl From<&CpuList> for Cpus {
     }
 }
 
-/// Different masks that are told apart: each is compared with each other one. A host has some for each of its CPUs; what is
-/// beyond counts as not known.
+/// How many different masks are distinguished: each is compared with each other one. A host has some masks for each of its CPUs;
+/// masks beyond this number count as not known.
 const MOST_MASKS: usize = 4_096;
 
 /// The masks of all tasks of a recording.
@@ -124,12 +124,12 @@ pub struct Allowed {
     common: Cpus,
     /// Different masks, as far as their CPUs are online.
     masks: Vec<Cpus>,
-    /// By task: which of them; `None`: not known.
+    /// For each task the index of its mask; `None`: not known.
     of_task: Vec<Option<usize>>,
 }
 
 impl Allowed {
-    /// Of these tasks.
+    /// The masks of these tasks.
     #[must_use]
     pub fn of(ev: &Evidence<'_>, tasks: &[Task]) -> Self {
         let online = online(ev);
@@ -154,13 +154,13 @@ impl Allowed {
         Allowed { online, common, masks, of_task }
     }
 
-    /// CPUs that take part.
+    /// CPUs that are online.
     #[must_use]
     pub fn online(&self) -> &Cpus {
         &self.online
     }
 
-    /// Those of them that are anybody's.
+    /// The common CPUs.
     #[must_use]
     pub fn common(&self) -> &Cpus {
         &self.common
@@ -172,7 +172,7 @@ impl Allowed {
         &self.masks
     }
 
-    /// Which of the masks a task has, if that is known.
+    /// The index of a task's mask, if that is known.
     #[must_use]
     pub fn number(&self, task: usize) -> Option<usize> {
         self.of_task.get(task).copied().flatten()
@@ -184,7 +184,7 @@ impl Allowed {
         self.masks.get(self.number(task)?)
     }
 
-    /// Some of the CPUs that are anybody's are closed to it.
+    /// The task may not use some of the common CPUs.
     #[must_use]
     pub fn is_bound(&self, task: usize) -> bool {
         self.mask(task).is_some_and(|mask| !self.common.are_in(mask))
@@ -196,7 +196,7 @@ fn online(ev: &Evidence<'_>) -> Cpus {
     listed.ok().filter(|set| !set.is_empty()).unwrap_or_else(|| Cpus::first(ev.recording().meta.cpus.max(1)))
 }
 
-/// A task may use so much of what pid 1 may use at most, or pid 1 is a special case itself.
+/// At least this part of all tasks must have a mask inside pid 1's, or pid 1 is a special case and its mask does not count.
 const MOST_TASKS: f64 = 0.5;
 
 fn common(
@@ -216,7 +216,7 @@ fn common(
     if let Ok(Some(shared)) = ev.file("var/lib/kubelet/cpu_manager_state", kubelet::shared_cpus) {
         common = common.and(&Cpus::from(&shared));
     }
-    // Who was given nothing else has the mask that pid 1 handed down: partitions of cpusets, systemd's CPUAffinity.
+    // A task without a mask of its own has the mask that it inherited from pid 1: partitions of cpusets, systemd's CPUAffinity.
     let mask = |at: usize| of_task.get(at).copied().flatten().and_then(|mask| masks.get(mask));
     let first = tasks.iter().position(|task| task.pid == 1 && !task.kthread).and_then(mask);
     if let Some(first) = first {
@@ -243,7 +243,7 @@ mod tests {
         host.with(|tables| tables.tasks = Some(masks.iter().zip(1..).map(task).collect()))
     }
 
-    /// The CPUs that are anybody's, and which of the tasks are bound.
+    /// The common CPUs, and which of the tasks are bound.
     fn bound(host: &Fixture) -> (String, Vec<u32>) {
         let tasks = host.ev().tasks().unwrap().to_vec();
         let allowed = Allowed::of(&host.ev(), &tasks);
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(bound(&host(&["0-3", "0-3", "0", "0-1,3", "", "x"])), ("0-3".into(), vec![3, 4]));
     }
 
-    /// Each is compared with each other one: their number has a bound, and what is beyond is not known, so not bound.
+    /// Each mask is compared with each other one: their number has a bound, and a mask beyond it is not known, so its task is not bound.
     #[test]
     fn different_masks_have_a_bound() {
         let mut host = Fixture::second();
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_partition_is_seen_by_the_mask_that_pid_1_handed_down() {
         assert_eq!(bound(&host(&["0-1", "0-1", "0", "2-3"])), ("0-1".into(), vec![3, 4]));
-        // Pid 1 itself was put somewhere.
+        // Pid 1 itself has an affinity mask of its own.
         assert_eq!(bound(&host(&["0", "0-3", "0-3", "0-3"])).0, "0-3");
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let host = host(&["0-7", "0-7", "0-3", "2-5"]);
         assert_eq!(bound(&host), ("0-3".into(), vec![4]));
         let all_isolated = host.end("sys/devices/system/cpu/isolated", "0-7\n");
-        assert_eq!(bound(&all_isolated).0, "0-3", "somebody must have them");
+        assert_eq!(bound(&all_isolated).0, "0-3", "if all CPUs are isolated, all are common");
     }
 
     #[test]

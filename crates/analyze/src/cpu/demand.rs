@@ -1,23 +1,23 @@
 //! What would a task have done had it not waited? The counterfactual behind every `lost_s` of a CPU cause.
 //!
-//! A task repeats cycles: it is ready, runs, perhaps waits for I/O, then sleeps. Take its wait away and one of two
-//! things happens. If its sleep has a length of its own (a client's think time, the next request), the cycle gets
-//! shorter and the time is gained. If its sleep ends at a set moment (a timer's deadline, requests that arrive at
+//! A task repeats cycles: it is ready, runs, perhaps waits for I/O, then sleeps. Without the wait one of two
+//! things happens. If the sleep has a length of its own (a client's think time, the next request), the cycle gets
+//! shorter and the time is gained. If the sleep ends at a set moment (a timer's deadline, requests that arrive at
 //! their own pace), the sleep gets longer by as much and nothing is gained: the sleep *absorbs* the wait.
-//! Which of the two it is shows in the cycles themselves: sleep against the time awake before it has a slope of 0 or of -1.
-//! All of the time awake, not its waits alone: a wait that ends at a set moment is as much shorter as the work before it was
-//! longer, and a timer's sleep is then the same each time.
+//! The cycles themselves show which of the two holds: the slope of the sleep against the time awake before it is 0 or -1.
+//! The slope takes all of the time awake, not the waits alone: a wait that ends at a set moment gets shorter by as much as the
+//! work before it got longer, and then the sleep until the timer has the same length each time.
 
 use whyslow_model::table::Task;
 
 /// Fewer cycles than this tell nothing about a slope.
 const ENOUGH_CYCLES: u64 = 8;
-/// Who is awake for about as long each time shows nothing of what would be if he did not wait at all: the time awake must vary
-/// (standard deviation) by this part of a cycle's wait, or the slope is drawn out too far from what wake-ups jitter by.
+/// A task that is awake for about as long in each cycle does not show what would happen without the waits: the time awake must vary
+/// (standard deviation) by this part of a cycle's wait. Else the slope is extrapolated too far from the jitter of wake-ups.
 const VARIES: f64 = 0.05;
-/// ... and by this part of the time awake: a clock is not read more exactly.
+/// ... and by this part of the time awake: clocks are not more precise than that.
 const ALIKE: f64 = 0.001;
-/// A slope that is above 0 by this and its error is neither of the two: cycles of more than one kind.
+/// A slope that is above 0 by more than this and its error fits neither case: the task has cycles of more than one kind.
 const NEITHER: f64 = 0.25;
 
 /// The part of a task's waits that its sleeps absorb: best guess and bounds, 0 to 1.
@@ -31,11 +31,11 @@ pub struct Slack {
     pub high: f64,
 }
 
-/// Who sleeps for less than this part of his cycle keeps no timer's pace: then his sleeps absorb what they last, at most.
+/// A task that sleeps for less than this part of its cycle does not run by a timer: its sleeps absorb at most their own length.
 const PACED: f64 = 0.1;
 
-/// The part of `wait` (ns) that the sleeps of `task` could have absorbed at most. What is left of a timer's sleep is
-/// short when the wait before it was long: a rest of any noticeable length may have absorbed a wait of any length.
+/// The part of `wait` (ns) that the sleeps of `task` could have absorbed at most. A sleep until a timer is short when the wait
+/// before it was long: a sleep of any noticeable length may have absorbed a wait of any length.
 #[must_use]
 pub fn could_absorb(task: &Task, wait: f64) -> f64 {
     let rested = task.sleep_ns as f64;
@@ -62,20 +62,20 @@ pub fn absorbed(task: &Task) -> Slack {
     let var_a = (task.awake_awake as f64 - a * a / n).max(0.0);
     let cov = task.awake_rest as f64 - a * r / n;
     let var_r = (task.rest_rest as f64 - r * r / n).max(0.0);
-    let varies = (VARIES * waited / 1024.0).max(ALIKE * a) / n; // in the cycles' unit
+    let varies = (VARIES * waited / 1024.0).max(ALIKE * a) / n; // in the unit of the cycles
     if var_a <= 0.0 || var_a / n < varies.powi(2) {
         return unknown;
     }
     let slope = cov / var_a;
     let residual = (var_r - slope * cov).max(0.0) / (n - 2.0);
-    // Student's t for 95 % of so many cycles: 2.5 at 6 degrees of freedom, 2 at many.
+    // Student's t for 95 % with this many cycles: 2.5 at 6 degrees of freedom, 2 at many.
     let error = (2.0 + 3.0 / (n - 2.0)) * (residual / var_a).sqrt();
     if slope - error > NEITHER {
         return unknown;
     }
     let part = |slope: f64| (-slope).clamp(0.0, most);
     let (low, high) = (part(slope + error), part(slope - error));
-    // A slope that could be anything is no answer; then the guess is the one that accuses nobody.
+    // An interval as wide as that decides nothing; then the best guess is the upper bound, which gives the smallest loss.
     if high - low > 0.5 {
         Slack { low, likely: high, high }
     } else {
@@ -120,24 +120,24 @@ mod tests {
         t
     }
 
-    /// The same, and each runs for a millisecond.
+    /// The same with a run of one millisecond in each cycle.
     fn cycles(n: u64, wait: impl Fn(u64) -> u64, rest: impl Fn(u64) -> u64) -> Task {
         cycles_of(n, |_| 1000, wait, rest)
     }
 
     #[test]
     fn a_wait_until_a_set_moment_is_absorbed_by_a_timer_all_the_same() {
-        // Work of 5 to 8 ms, then a budget until 100 ms after the tick, then the rest of the 300 ms.
+        // Work of 5 to 8 ms, then a wait for the quota until 100 ms after the tick, then a sleep for the rest of the 300 ms.
         let paced = cycles_of(9, |k| 5000 + 500 * (k % 7), |k| 95_000 - 500 * (k % 7), |_| 200_000);
         assert_eq!(absorbed(&paced).likely, 1.0, "{:?}", absorbed(&paced));
-        // Its own clock wakes it some 10 us later or earlier.
+        // Its own timer wakes it up some 10 us later or earlier.
         let jitter =
             cycles_of(9, |k| 400 + 37 * (k % 5), |k| 107_000 - 30 * (k % 5), |k| 224_600 + 11 * (k * 7 % 4));
         assert_eq!(absorbed(&jitter).likely, 1.0, "{:?}", absorbed(&jitter));
     }
 
     /// Each second 8 ms of work with a quota of 5 ms in 100 ms. Its timer and the quota's are late by some 100 us, as timers
-    /// of virtual machines are: the slope shows how the wake-ups jitter, and nothing of a wait of 95 ms.
+    /// of virtual machines are: the slope shows the jitter of the wake-ups, and nothing of a wait of 95 ms.
     #[test]
     fn what_varies_by_less_than_wake_ups_jitter_tells_nothing_of_long_waits() {
         for seed in 1..=40u64 {

@@ -1,11 +1,11 @@
-//! Who would get how much CPU if the scheduler were ideal: weighted max-min fairness over the tree of cgroups.
+//! How much CPU each task would get from an ideal scheduler: weighted max-min fairness over the tree of cgroups.
 //!
-//! This is what CFS and EEVDF aim at over a window (kernel: Documentation/scheduler/sched-design-CFS.rst): at each level of
-//! the tree siblings share by weight, nobody gets more than he wants, and what one leaves the others take. Affinity is
-//! kept by giving the tasks of one mask no more than the CPUs of the mask. Not modelled: caches, SMT, wake-up latency.
+//! CFS and EEVDF aim at this over a window (kernel: Documentation/scheduler/sched-design-CFS.rst): at each level of
+//! the tree siblings share by weight, no task gets more than it wants, and what one leaves the others take. Affinity is
+//! modelled by giving the tasks of one mask no more than the CPUs of the mask. Not modelled: caches, SMT, wake-up latency.
 //!
-//! A host has thousands of groups, and the question "what if" is asked of hundreds of them: the tree is built and sorted
-//! once (`Shares::of`), and a question looks at what it changes and at whom it asks about, not at everybody.
+//! A host has thousands of groups, and hundreds of them are asked "what if". So the tree is built and sorted once
+//! (`Shares::of`), and a question visits only the nodes that it changes and the tasks that it asks for.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use claims::{Claim, Claims};
 /// A task that wants CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Want<'t> {
-    /// Cgroup it sits in.
+    /// The cgroup of the task.
     pub group: u64,
     /// CPU time it would use if it never waited.
     pub wants: f64,
@@ -27,7 +27,7 @@ pub struct Want<'t> {
     pub weight: f64,
     /// CPUs it may use, as any text that is equal for equal masks; empty: all.
     pub mask: &'t str,
-    /// How many CPUs that is.
+    /// The number of CPUs in the mask.
     pub mask_cpus: f64,
 }
 
@@ -37,25 +37,25 @@ pub struct Group {
     pub parent: u64,
     /// Its weight among its siblings.
     pub weight: f64,
-    /// CPU time it may use at most (a quota), if any.
+    /// CPU time it may use at most (a quota), if it has one.
     pub cap: Option<f64>,
 }
 
-/// Levels of cgroups that are followed; tasks below get nothing. The kernel's own groups are some ten levels deep.
+/// Levels of cgroups that are followed; tasks below them get nothing. The kernel's own groups are some ten levels deep.
 pub const MAX_DEPTH: usize = 64;
 
-/// The weight of who is served before all others, in group 0, above all groups: beside it those of a thousand groups are a
-/// millionth, and sums of both are still exact.
+/// The weight of a task that is served before all others, in group 0, above all groups: the weights of a thousand groups are a
+/// millionth of it, and sums of both are still exact.
 pub const BEFORE_ALL: f64 = 1e12;
 
-/// What is different from how it is.
+/// The change of a counterfactual.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     /// These groups have no cap.
     pub uncapped: BTreeSet<u64>,
     /// These tasks (places in the list) may use any CPU.
     pub unmasked: BTreeSet<usize>,
-    /// These tasks want so much.
+    /// These tasks want this much CPU time instead.
     pub wants: BTreeMap<usize, f64>,
 }
 
@@ -68,7 +68,7 @@ struct Node {
     cap: Option<f64>,
     children: Vec<usize>,
     members: Vec<usize>,
-    /// What its children and members want together; no more than the cap is asked for.
+    /// What its children and members want together; the node asks its parent for no more than its cap.
     wanted: f64,
     queue: Queue,
 }
@@ -79,7 +79,7 @@ impl Node {
     }
 }
 
-/// Claims (amount, weight) of those who share something, sorted by amount for their weight, as running sums.
+/// Claims (amount, weight) on one capacity, sorted by amount per weight, as running sums.
 #[derive(Debug, Default)]
 struct Queue {
     levels: Vec<f64>,
@@ -91,7 +91,7 @@ impl Queue {
     fn of(claims: impl Iterator<Item = (f64, f64)>) -> Self {
         let mut sorted: Vec<(f64, f64, f64)> = claims.map(|(c, w)| (c / w, c, w)).collect();
         if sorted.is_empty() {
-            return Queue::default(); // as most groups of a host are
+            return Queue::default(); // most groups of a host are empty
         }
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut sums = Vec::with_capacity(sorted.len() + 1);
@@ -108,7 +108,7 @@ impl Queue {
         self.sums.last().copied().unwrap_or_default()
     }
 
-    /// What all take together if nobody gets more than `level` for a weight of one.
+    /// What all take together if no claim gets more than `level` for a weight of one.
     fn taken(&self, level: f64) -> f64 {
         let below = self.levels.partition_point(|at| *at <= level);
         let (amount, weight) = self.sums.get(below).copied().unwrap_or_default();
@@ -127,7 +127,7 @@ impl Queue {
         };
         let highest = changed.iter().map(|(_, now, weight)| now / weight);
         let (mut low, mut high) = (0.0, highest.fold(self.levels.last().copied().unwrap_or(0.0), f64::max));
-        // Halved so often, what is left is beyond the precision of the sums.
+        // After 60 halvings the interval is smaller than the precision of the sums.
         for _ in 0..60 {
             let middle = low + (high - low) / 2.0;
             if taken(middle) <= capacity { low = middle } else { high = middle }
@@ -136,7 +136,7 @@ impl Queue {
     }
 }
 
-/// Who gets how much.
+/// The CPU time that each task gets.
 #[derive(Debug)]
 pub struct Shares {
     capacity: f64,
@@ -153,7 +153,7 @@ pub struct Shares {
     known: RefCell<Known>,
 }
 
-/// What one question has found, by place: kept from question to question, so that none has to clear all of it.
+/// The intermediate results of one question, by index. The memory is kept from question to question, so that none has to clear all of it.
 #[derive(Debug, Default)]
 struct Kept<T> {
     question: u64,
@@ -165,7 +165,7 @@ impl<T: Copy + Default> Kept<T> {
         Kept { question: 0, of: vec![(0, T::default()); n] }
     }
 
-    /// The next question: nothing is known yet.
+    /// Begins the next question: nothing is known yet.
     fn forget(&mut self) {
         self.question += 1;
     }
@@ -183,18 +183,18 @@ impl<T: Copy + Default> Kept<T> {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What a task can use at most, by task: those for whom it may have changed.
+    /// What a task can use at most, by task: only tasks for which the change may matter.
     limits: Kept<f64>,
     /// How much a node gives for a weight of one, by node.
     levels: Kept<f64>,
-    /// Which of the changed nodes it is, by node.
+    /// The index of a changed node among the changed ones, by node.
     changed: Kept<usize>,
-    /// What this was asked for, and what it changes: the same is asked for some tasks first, and then for all.
+    /// The last change and its nodes: the same change is often asked for some tasks first, and then for all.
     asked: Option<(Change, Table<usize, Changed>)>,
 }
 
 impl Shares {
-    /// Of `capacity` in all. `cpu` is what one CPU can give.
+    /// Shares of `capacity` in all. `cpu` is what one CPU can give.
     #[must_use]
     pub fn of(wants: &[Want<'_>], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Self {
         let (mut masks, mut mask_of) = (Vec::<(Vec<usize>, f64)>::new(), vec![None; wants.len()]);
@@ -249,7 +249,7 @@ impl Shares {
         }
     }
 
-    /// Demands, from the leaves up: `order` has parents before their children.
+    /// Sums up demands from the leaves up: `order` has parents before their children.
     fn sum_up(&mut self, order: &[usize]) {
         for (at, (node, ..)) in self.tasks.iter().enumerate() {
             self.nodes[*node].members.push(at);
@@ -295,7 +295,7 @@ impl Shares {
         whom.into_iter().map(|at| (at, got(at).unwrap_or(0.0))).collect()
     }
 
-    /// Tasks that can use another amount than they could, in order, with what they can.
+    /// Tasks that can use another amount after the change, in order, with the new amount.
     fn changed_limits(&self, change: &Change, limits: &mut Kept<f64>) -> Vec<(usize, f64)> {
         let wants = |at: usize| {
             let wants = change.wants.get(&at).or(self.wants.get(at)).copied().unwrap_or(0.0);
@@ -323,7 +323,7 @@ impl Shares {
         others.into_iter().filter_map(now).collect()
     }
 
-    /// For each node with a changed claim in it: those claims, and what it asks for in all.
+    /// For each node with a changed claim: its changed claims, and what the node wants in all.
     fn changed_nodes(
         &self,
         change: &Change,
@@ -366,10 +366,10 @@ impl Shares {
         changed
     }
 
-    /// How much a node gives for a weight of one; nothing if it does not hang on the root.
+    /// How much a node gives for a weight of one; nothing if it is not connected to the root.
     fn level(&self, of: usize, changes: &Table<usize, Changed>, known: &mut Kept<f64>) -> f64 {
         let (mut way, mut at, mut above) = (vec![], of, None);
-        // From the node up to one that is known, and down again.
+        // Walks from the node up to one that is known, and down again.
         while let Some(node) = self.nodes.get(at).filter(|node| node.depth <= MAX_DEPTH) {
             above = known.get(at);
             if above.is_some() {
@@ -403,7 +403,7 @@ fn without(members: &[usize], others: &BTreeSet<usize>) -> Vec<usize> {
     members.iter().copied().filter(is_left).collect()
 }
 
-/// What is different in one node.
+/// The change in one node.
 #[derive(Debug, Default)]
 struct Changed {
     claims: Claims,
@@ -411,7 +411,7 @@ struct Changed {
     demand: f64,
 }
 
-/// The nodes, and those of them that hang on the root, parents before their children. What hangs on itself gets nothing.
+/// The nodes, and those of them that are connected to the root, parents before their children. A node in a cycle gets nothing.
 fn tree(groups: &BTreeMap<u64, Group>, by_id: &Table<u64, usize>) -> (Vec<Node>, Vec<usize>) {
     let mut nodes = vec![Node { weight: 1.0, ..Node::default() }];
     nodes.extend(groups.iter().map(|(id, group)| Node {

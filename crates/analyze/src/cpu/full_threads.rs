@@ -9,11 +9,11 @@ use crate::Evidence;
 
 /// A thread that sleeps less than a twentieth of the time has no room for more work.
 const FULL: f64 = 0.95;
-/// One that got less than this of a CPU waits for CPUs as well: others are to be reported first.
+/// A thread that got less than this of a CPU waits for CPUs as well: other findings report that first.
 const GOT: f64 = 0.80;
 /// With less than this part of the CPUs left over the averages show that the host is busy.
 const LOOKS_IDLE: f64 = 0.25;
-/// Processes that are reported: with more of them full the averages are no longer far off.
+/// Processes that are reported: with more full processes the averages show that the host is busy.
 const MOST: usize = 5;
 
 /// Full threads, while the host looks idle.
@@ -21,12 +21,12 @@ const MOST: usize = 5;
 pub(crate) struct FullThreads<'r> {
     /// The part of all CPU time that was left over.
     pub idle: Share,
-    /// By process, the one with the most of them first; of each the busiest first.
+    /// By process, the one with the most full threads first; the threads of each process, the busiest first.
     pub processes: Vec<Vec<&'r Task>>,
 }
 
 impl<'r> FullThreads<'r> {
-    /// Those that are reported.
+    /// The threads that are reported.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let fair = ev.fair_shares()?;
         let whole = ev.window().as_secs_f64() * f64::from(fair.cpus());

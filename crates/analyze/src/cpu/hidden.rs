@@ -54,7 +54,7 @@ fn cpus(ev: &Evidence<'_>) -> Vec<String> {
     reported.collect()
 }
 
-/// Who had a CPU for most of the window, as far as runs of a millisecond and more tell.
+/// The thread that had a CPU for most of the window, as far as runs of a millisecond and more show.
 fn longest(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
     let runs = ev.recording().tables.runs.as_deref()?;
     let mut had: BTreeMap<u32, u64> = BTreeMap::new();

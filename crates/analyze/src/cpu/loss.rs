@@ -1,7 +1,7 @@
 //! The time that tasks lose because a rule of the scheduler (a quota, an affinity mask) keeps CPU from them.
 //!
 //! `would` runs the ideal scheduler of `fair.rs` on what the tasks wanted (`demand.rs`), with the rule lifted.
-//! A task's loss is its time x (1 - CPU time got / CPU time it would have got), never more than it really waited.
+//! A task's loss is its time x (1 - CPU time got / CPU time it would have got), never more than its real wait.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,38 +17,38 @@ use crate::cpu::fair::{BEFORE_ALL, Change, Group, Shares, Want};
 use crate::cpu::room::Times;
 use crate::cpu::spin::Spun;
 
-/// What is lifted in the counterfactual.
+/// The rules that the counterfactual lifts.
 #[derive(Debug, Clone, Default)]
 pub struct Lift {
     /// Quotas of these cgroups.
     pub quotas: BTreeSet<u64>,
     /// Affinity masks of these tasks (index into the task table).
     pub masks: BTreeSet<usize>,
-    /// What these tasks want beyond so much CPU time (ns).
+    /// What these tasks want beyond this much CPU time (ns).
     pub beyond: BTreeMap<usize, f64>,
 }
 
 /// A task that lost less than this share of its time is not counted among the victims.
 const NOTICEABLE: f64 = 0.01;
 
-/// A task that lived for this share of the window met the same competitors as the window did.
+/// A task that lived for this share of the window had the same competitors as the whole window.
 const RESIDENT: f64 = 0.5;
 
-/// Who is due less than this share of what another is due yields to him: five nice levels, or a group of a third of
-/// the weight. Between tasks that are due about the same, CPU time only changes hands.
+/// A task that is due less than this share of what another task is due yields to it: five nice levels, or a group of a third of
+/// the weight. Between tasks that are due about the same, CPU time would only move from one to the other.
 const YIELDS: f64 = 1.0 / 3.0;
 
-/// Less of one CPU than this share of the window is what idle CPUs always have between two tasks.
+/// CPUs always have some idle time between two tasks: less than this share of one CPU's window.
 pub const LEFT_OVER: f64 = 0.05;
 
 /// CPU time that tasks could have had without taking it from their equals.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Room {
-    /// Nobody used it.
+    /// CPU time that no task used.
     pub idle: Duration,
-    /// Tasks used it that are due a fraction of what these are, while these waited for each other or for their equals.
+    /// CPU time of tasks that are due a fraction of what these are due, while these waited for each other or for their equals.
     pub of_lesser: Duration,
-    /// More of these and of their equals are bound to this mask than its CPUs can take.
+    /// The tasks and their equals that are bound to this mask want more than its CPUs have.
     pub crowded: bool,
 }
 
@@ -57,9 +57,9 @@ pub struct Room {
 pub struct Loss {
     /// Best guess.
     pub likely: Duration,
-    /// At least: sleeps absorb all that they could have absorbed.
+    /// Lower bound: sleeps absorb all that they could have absorbed.
     pub low: Duration,
-    /// At most: sleeps absorb nothing that they need not have.
+    /// Upper bound: sleeps absorb only what they must have absorbed.
     pub high: Duration,
     /// Time the tasks were ready and not running.
     pub raw: Duration,
@@ -67,11 +67,11 @@ pub struct Loss {
     pub worst: Duration,
     /// Number of waits.
     pub waits: u64,
-    /// Time of the window that those who lost noticeably lived.
+    /// The part of the window for which the tasks with a noticeable loss lived, summed up.
     pub lived: Duration,
     /// Tasks that lost noticeably.
     pub tasks: u64,
-    /// What these lost, of `likely`.
+    /// The part of `likely` that these tasks lost.
     pub felt: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Loss {
 }
 
 impl Loss {
-    /// No more of it than this.
+    /// The loss, limited to this much.
     #[must_use]
     pub fn at_most(self, most: Duration) -> Loss {
         let part = |lost: Duration| if lost > most { most.as_secs_f64() / lost.as_secs_f64() } else { 1.0 };
@@ -96,22 +96,22 @@ impl Loss {
     }
 }
 
-/// One of the guesses at what sleeps absorb.
+/// One of the guesses of what sleeps absorb.
 type Pick = fn(&Slack) -> f64;
 
-/// For the loss that is likely, for the highest (sleeps absorb least), for the lowest.
+/// For the likely loss, the highest (sleeps absorb least), the lowest.
 const PICKS: [Pick; 3] = [|a| a.likely, |a| a.low, |a| a.high];
 const LIKELY: usize = 0;
 
-/// Who had and wanted how much of which CPU in one window.
+/// How much of which CPU each task had and wanted in one window.
 pub struct FairShareModel<'r> {
     tasks: &'r [Task],
     groups: BTreeMap<u64, Group>,
     capacity: f64,
     idle: f64,
-    /// Tasks of the look itself: without it the others would have had its CPU time.
+    /// Tasks of whyslow itself: without it the others would have had its CPU time.
     own: BTreeSet<usize>,
-    /// How long tasks that are not its own were ready: by mask, of those whose mask is not known, of those bound to nothing.
+    /// How long tasks of other programs were ready: by mask, then those whose mask is not known, then those that are not bound.
     ready: Vec<f64>,
     ready_anywhere: f64,
     ready_unbound: f64,
@@ -119,20 +119,20 @@ pub struct FairShareModel<'r> {
     cpus: u32,
     allowed: Allowed,
     times: Times,
-    /// Why nobody here has a fair share, if so.
+    /// Why no task here has a fair share, if so.
     unfair: Option<Missing>,
-    /// What tasks spun, where it was asked for.
+    /// What tasks spun, where that was requested.
     spun: Spun,
     slack: OnceCell<Vec<Slack>>,
-    /// Shares as they are, by guess; with the masks as they are, and where CPU time that was left over is there for those
-    /// who are let out of theirs.
+    /// Shares as they are, for each guess: first with the masks as they are, then with the leftover CPU time available to tasks
+    /// whose mask is lifted.
     shares: [OnceCell<AsIs>; 6],
 }
 
 /// Shares without anything lifted.
 struct AsIs {
     shares: Shares,
-    /// What visitors (see `bound_visitors`) would gain together, and each.
+    /// What visitors (see `bound_visitors`) would gain together, and each alone.
     gains: f64,
     gain_of: Vec<f64>,
 }
@@ -147,7 +147,7 @@ impl<'r> FairShareModel<'r> {
         let stolen = ev.steal().map_or(0.0, |d| d.as_nanos() as f64);
         let allowed = Allowed::of(ev, tasks);
         let times = Times::of(ev, tasks, &allowed, cpu);
-        // CPUs that are kept for somebody are idle on purpose: that time is nobody's. What interrupts had is not to be had.
+        // Reserved CPUs are idle on purpose: no task could have had that time. Nor could a task have had the time of interrupts.
         let kept = allowed.online().without(allowed.common());
         let to_be_had = match times.idle(allowed.common()) {
             Some(counted) => got + counted,
@@ -197,17 +197,17 @@ impl<'r> FairShareModel<'r> {
         }
     }
 
-    /// How long tasks were ready that may use one of these CPUs: what one of them was taken from is theirs first.
+    /// How long tasks were ready that may use one of these CPUs: they would have been the first to get CPU time taken there.
     fn ready_for(&self, cpus: &Cpus) -> f64 {
         let masks = self.allowed.masks().iter().zip(&self.ready).filter(|(mask, _)| mask.meet(cpus));
         self.ready_anywhere + masks.map(|(_, ns)| ns).sum::<f64>()
     }
 
-    /// The same, where it is asked what tasks lose: an error if nobody here has a fair share. Who waits for a CPU to spin on
-    /// loses nothing.
+    /// The same for questions about losses: an error if no task here has a fair share. A thread that waits for a CPU only to spin
+    /// on it loses nothing.
     pub fn of_losses(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let mut fair = FairShareModel::of(ev)?;
-        // The kernel counts how long each was ready, and nobody how its sleeps would have shrunk.
+        // The kernel counts how long each task was ready, but not how its sleeps would have shrunk.
         ev.waits_were_seen()?;
         if let Some(why) = fair.unfair.take() {
             return Err(why);
@@ -222,13 +222,13 @@ impl<'r> FairShareModel<'r> {
         &self.allowed
     }
 
-    /// What tasks spun.
+    /// The time that tasks spun.
     #[must_use]
     pub fn spun(&self) -> &Spun {
         &self.spun
     }
 
-    /// The time that a task was ready and others had its CPUs: at most.
+    /// The time that a task was ready while others had its CPUs: an upper bound.
     #[must_use]
     pub fn behind_others(&self, at: usize) -> u64 {
         let Some(task) = self.tasks.get(at) else { return 0 };
@@ -247,25 +247,25 @@ impl<'r> FairShareModel<'r> {
         self.cpus
     }
 
-    /// CPU time that tasks left over. Who looks is none of them, but what it had those would have had who were ready for it.
+    /// CPU time that tasks left over. whyslow is not one of these tasks; tasks that were ready for its CPU time would have had that.
     fn left_over(&self) -> f64 {
         self.idle + (self.own(&Cpus::default()) - self.ready_unbound).max(0.0)
     }
 
-    /// A task of the look itself.
+    /// The task belongs to whyslow itself.
     #[must_use]
     pub fn is_own(&self, at: usize) -> bool {
         self.own.contains(&at)
     }
 
-    /// CPU time of the look itself, but for what is bound to `beside`.
+    /// CPU time of whyslow itself, without its tasks that are bound to `beside`.
     fn own(&self, beside: &Cpus) -> f64 {
         let bound = |at: usize| self.allowed.mask(at).is_some_and(|mask| mask.are_in(beside));
         let own = self.own.iter().filter(|at| !bound(**at)).filter_map(|at| self.tasks.get(*at));
         own.map(|task| task.exec_ns as f64).sum()
     }
 
-    /// The time that each of `members`, all of one mask, can have waited because the look itself had their CPUs: at most.
+    /// The time that each of `members`, all of one mask, can have waited because whyslow had their CPUs: an upper bound.
     #[must_use]
     pub fn behind_own(&self, members: &BTreeSet<usize>) -> u64 {
         let number = members.first().and_then(|at| self.allowed.number(*at));
@@ -277,7 +277,7 @@ impl<'r> FairShareModel<'r> {
         (own / f64::from(mask.count().max(1))) as u64
     }
 
-    /// CPU time that nobody used.
+    /// CPU time that no task used.
     #[must_use]
     pub fn idle(&self) -> Duration {
         Duration::from_nanos(self.idle as u64)
@@ -287,13 +287,13 @@ impl<'r> FairShareModel<'r> {
         self.slack.get_or_init(|| self.tasks.iter().map(absorbed).collect())
     }
 
-    /// What the tasks `victims` lose to what `lift` would lift.
+    /// What the tasks `victims` lose to the rules in `lift`.
     #[must_use]
     pub fn loss(&self, victims: &BTreeSet<usize>, lift: &Lift) -> Loss {
         self.losses(&[victims], lift).pop().unwrap_or_default()
     }
 
-    /// What each of these parties, which have no task in common, loses to it.
+    /// What each of these sets of tasks, which have no task in common, loses to the rules in `lift`.
     #[must_use]
     pub fn losses(&self, parties: &[&BTreeSet<usize>], lift: &Lift) -> Vec<Loss> {
         let all: BTreeSet<usize> = parties.iter().flat_map(|party| party.iter().copied()).collect();
@@ -305,7 +305,7 @@ impl<'r> FairShareModel<'r> {
         parties.iter().map(|party| self.loss_of(party, &would)).collect()
     }
 
-    /// `would`: what each would get, if sleeps absorb the likely, the least, the most.
+    /// `would`: what each task would get, if sleeps absorb the likely, the least, the most.
     fn loss_of(&self, victims: &BTreeSet<usize>, would: &[(BTreeMap<usize, f64>, Pick); 3]) -> Loss {
         let (slack, [likely, high, low]) = (self.slack(), would);
         let mut loss = Loss::default();
@@ -340,18 +340,18 @@ impl<'r> FairShareModel<'r> {
         self.cpu
     }
 
-    /// The CPU time that `tasks` would get together, if their sleeps absorb nothing that they need not.
+    /// The CPU time that `tasks` would get together, if their sleeps absorb only what they must.
     #[must_use]
     pub fn would_get(&self, tasks: &BTreeSet<usize>, lift: &Lift) -> f64 {
         const ABSORB_LEAST: usize = 1;
         self.would(ABSORB_LEAST, lift, tasks.iter().copied()).iter().sum()
     }
 
-    /// What there was to be had for the tasks `members`, all of one affinity mask, were it lifted.
+    /// The CPU time that lifting their affinity mask would open to the tasks `members`, all of one mask.
     ///
-    /// Who meets none but lesser tasks on the CPUs of its mask meets as many on the others: the scheduler spreads them, and
-    /// the shares over all CPUs do not know it. So beside lesser tasks a mask costs time only where more than its CPUs
-    /// can take are bound to it.
+    /// If a task competes with none but lesser tasks on the CPUs of its mask, it would compete with as many on the other CPUs: the
+    /// scheduler spreads them, which the shares over all CPUs do not model. So beside lesser tasks a mask costs time only where
+    /// the tasks that are bound to it want more than its CPUs have.
     #[must_use]
     pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
         let number = members.first().and_then(|at| self.allowed.number(*at));
@@ -366,7 +366,7 @@ impl<'r> FairShareModel<'r> {
         Room { idle, of_lesser, crowded }
     }
 
-    /// Whether more of `members` and their equals have the mask `number` than its CPUs can take; the CPU time that lesser
+    /// Whether `members` and their equals with the mask `number` want more than its CPUs have, and the CPU time that lesser
     /// tasks would give them then.
     fn of_lesser(
         &self,
@@ -383,9 +383,9 @@ impl<'r> FairShareModel<'r> {
             None => BTreeSet::new(),
         };
         if bound.len() <= cpus {
-            return (false, 0.0); // whatever they are due: most often the whole table need not be asked
+            return (false, 0.0); // whatever the tasks are due: most often this avoids the search of the whole table
         }
-        // First those alone who are bound there: the rest is asked for only if they are too many.
+        // First the tasks that are bound there alone: the others are needed only if these are too many.
         let whom: BTreeSet<usize> = bound.union(members).copied().collect();
         let would: BTreeMap<usize, f64> =
             whom.iter().copied().zip(self.would(LIKELY, lift, whom.iter().copied())).collect();
@@ -401,10 +401,10 @@ impl<'r> FairShareModel<'r> {
         (true, taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum())
     }
 
-    /// Shares as they are. `let_out`: somebody is let out of his mask.
+    /// Shares as they are. `let_out`: a task's mask is lifted.
     fn as_is(&self, pick: usize, let_out: bool) -> &AsIs {
-        // CPU time was left over, and who may use any CPU could have had it: what he waited for was not that. So it is there
-        // for those who are let out of their mask.
+        // If CPU time was left over, a task that may use any CPU could have had it, so that is not what it waited for. The leftover
+        // time is there for tasks whose mask is lifted.
         let could_have_had = let_out && self.left_over() >= LEFT_OVER * self.cpu;
         self.shares[pick + if could_have_had { 3 } else { 0 }].get_or_init(|| {
             let texts: Vec<String> =
@@ -438,14 +438,14 @@ impl<'r> FairShareModel<'r> {
     /// CPU time of the tasks `whom` (in order, each once).
     fn would(&self, pick: usize, lift: &Lift, whom: impl Iterator<Item = usize>) -> Vec<f64> {
         let as_is = self.as_is(pick, !lift.masks.is_empty());
-        // Who is let out of his mask wants what he wanted in it.
+        // A task whose mask is lifted wants as much as it wanted inside the mask.
         let change = Change {
             uncapped: lift.quotas.clone(),
             unmasked: lift.masks.clone(),
             wants: lift.beyond.clone(),
         };
         let whom: Vec<usize> = whom.collect();
-        // And of those whose wants change: what they gain is nobody else's.
+        // The same holds for tasks with a changed want: what they gain is taken from no other task.
         let changed: BTreeSet<usize> = lift.masks.iter().chain(lift.beyond.keys()).copied().collect();
         let others = changed.into_iter().filter(|at| whom.binary_search(at).is_err());
         let all: Vec<usize> = whom.iter().copied().chain(others).collect();
@@ -456,9 +456,9 @@ impl<'r> FairShareModel<'r> {
         would.into_iter().take(whom.len()).map(|(_, would)| would).collect()
     }
 
-    /// A task that lived for a part of the window only met those who ran just then, of which the shares over the whole
-    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used, or that those would not have used who are to
-    /// want less: `to_be_had`. Who is not among `would` gains what he does with nothing lifted.
+    /// A task that lived for a part of the window only (a visitor) competed with the tasks that ran just then, which the shares over the
+    /// whole window do not show. All that visitors can gain for sure is `to_be_had`: CPU time that no task used, or that tasks would
+    /// not have used that are to want less. A visitor outside `would` gains as much as with nothing lifted.
     fn bound_visitors(&self, as_is: &AsIs, to_be_had: f64, would: &mut [(usize, f64)]) {
         let gains: Vec<(usize, usize, f64)> = would
             .iter()
@@ -483,8 +483,8 @@ impl<'r> FairShareModel<'r> {
     }
 }
 
-/// With a sched_ext scheduler who runs when is a program's own decision (since Linux 6.12). That of all tasks is not in their
-/// policies: where the kernel was not asked whether there is one, nobody knows.
+/// With a sched_ext scheduler a BPF program decides which task runs (since Linux 6.12). If it schedules all tasks, their policies do not
+/// show it: where the kernel was not asked whether there is one, that is not known.
 fn unfair(ev: &Evidence<'_>, tasks: &[Task]) -> Option<Missing> {
     const EXT: u32 = 7; // include/uapi/linux/sched.h: SCHED_EXT
     const FOLDER: &str = "sys/kernel/sched_ext/";
@@ -492,7 +492,7 @@ fn unfair(ev: &Evidence<'_>, tasks: &[Task]) -> Option<Missing> {
     let some_are = || tasks.iter().any(|task| task.policy == EXT);
     let decides = match read("state").as_deref() {
         Ok("disabled") => false, // then SCHED_EXT is treated as SCHED_OTHER
-        // Not all tasks are its own: those that chose it.
+        // Without switch_all only the tasks that chose SCHED_EXT are its own.
         Ok(_) => some_are() || read("switch_all").as_deref() != Ok("0"),
         Err(_) if some_are() => true,
         Err(_) => {
@@ -504,7 +504,7 @@ fn unfair(ev: &Evidence<'_>, tasks: &[Task]) -> Option<Missing> {
     let named = read("root/ops").map_or_else(|_| String::new(), |name| format!(" ({name})"));
     decides.then(|| Missing::NotInKernel {
         what: "fair share of CPU for each task".into(),
-        needs: format!("the kernel's own scheduler: here a sched_ext program{named} decides who runs"),
+        needs: format!("the kernel's own scheduler: here a sched_ext program{named} decides which task runs"),
     })
 }
 
@@ -522,14 +522,14 @@ fn group_of(cgroup: &Cgroup, window_ns: f64) -> Option<(u64, Group)> {
     Some((cgroup.id, Group { parent: cgroup.parent, weight: cpu.weight.max(2) as f64, cap }))
 }
 
-/// Ids of autogroups count from 1, like those of cgroups: theirs have this bit.
+/// Ids of autogroups count from 1, like ids of cgroups: ids of autogroups have this bit.
 const AUTOGROUP: u64 = 1 << 63;
 
 fn scheduled_in(task: &Task) -> u64 {
     if task.autogroup == 0 { task.cpu_cgroup } else { AUTOGROUP | task.autogroup }
 }
 
-/// Beside the cgroups below the root.
+/// An autogroup is a sibling of the cgroups below the root.
 fn autogroup(task: &Task, root: u64) -> Option<(u64, Group)> {
     let group = Group { parent: root, weight: task.autogroup_weight.max(2) as f64, cap: None };
     (task.autogroup != 0).then(|| (scheduled_in(task), group))

@@ -1,6 +1,6 @@
-//! CPUs by their numbers, as people write them.
+//! Numbers of CPUs, in the form that people write.
 
-/// Ranges that are named; what more there are is counted.
+/// Ranges that are named; the CPUs beyond them are counted.
 const NAMED: usize = 8;
 
 /// "CPU 3", "CPUs 0-2, 5"; `cpus` are in order.

@@ -1,26 +1,26 @@
-//! Kernel parameters about idling, frequencies and isolation: which of them have an effect on this machine?
+//! Kernel parameters for idling, frequencies and isolation: which of them have an effect on this machine?
 //!
-//! A parameter of a driver that is not in charge is read, kept in /sys/module, and does nothing.
+//! The kernel reads and keeps (/sys/module) the parameter of a driver that is not in charge, but the parameter does nothing.
 
 use whyslow_model::Missing;
 
 use crate::Evidence;
 use crate::parse::cmdline::Parameter;
 
-/// What a parameter does here.
+/// The effect of a parameter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// What it should; or nothing speaks against it.
+    /// The intended effect, or nothing shows the contrary.
     Has,
-    /// Nothing, and why.
+    /// No effect, and why.
     None(String),
-    /// Something else runs: what.
+    /// Something else runs, and what.
     Other(String),
-    /// It does, at a price.
+    /// The intended effect, at a price.
     Price(&'static str),
 }
 
-/// The machine that parameters meet.
+/// The machine that the parameters apply to.
 struct Machine<'a, 'r> {
     ev: &'a Evidence<'r>,
     /// The idle driver in charge.
@@ -31,7 +31,7 @@ struct Machine<'a, 'r> {
     frequency: Option<String>,
 }
 
-/// Every parameter that is about policy, as it was given, with its effect. `driver`: the idle driver in charge.
+/// Every parameter for these policies, as it was given, with its effect. `driver`: the idle driver in charge.
 pub fn judged(ev: &Evidence<'_>, driver: &str) -> Result<Vec<(String, Effect)>, Missing> {
     let all = ev.kernel_parameters()?;
     let drivers = ev.files_like("sys/devices/system/cpu/cpufreq/policy", "/scaling_driver");
@@ -78,7 +78,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// Of intel_idle: 0 switches that driver off, which has an effect wherever it could have been in charge.
+    /// For intel_idle 0 switches that driver off, which has an effect wherever the driver could have been in charge.
     fn intel_max_cstate(&self, value: &str) -> Effect {
         let foreign = self.vendor.as_deref().filter(|vendor| *vendor != "GenuineIntel");
         match (self.driver, foreign) {
@@ -100,16 +100,16 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// What limits the driver that is in charge.
+    /// Names the parameter that limits the driver in charge.
     fn knob(&self) -> &'static str {
         match self.driver {
-            "acpi_idle" => "; what limits that is processor.max_cstate",
-            "intel_idle" => "; what limits that is intel_idle.max_cstate",
+            "acpi_idle" => "; processor.max_cstate limits that driver",
+            "intel_idle" => "; intel_idle.max_cstate limits that driver",
             _ => "",
         }
     }
 
-    /// The module's parameter is what the command line asked for.
+    /// Compares the module's parameter with the value on the command line.
     fn as_asked(&self, module: &str, value: &str, runs_as: fn(i64) -> i64) -> Effect {
         let file = format!("sys/module/{module}/parameters/max_cstate");
         match (self.ev.file(&file, crate::parse::single::integer), value.parse::<i64>()) {
@@ -120,7 +120,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// A mode of a maker's own frequency driver.
+    /// A mode of a vendor's own frequency driver.
     fn frequency_driver(&self, value: &str, maker: &str, vendors: &[&str], drivers: &[&str]) -> Effect {
         if let Some(vendor) = self.vendor.as_deref().filter(|vendor| !vendors.contains(vendor)) {
             return Effect::None(format!("that driver is for CPUs of {maker}, and this one is of {vendor}"));
@@ -143,7 +143,7 @@ impl Machine<'_, '_> {
         let shown =
             self.ev.file(&format!("sys/devices/system/cpu/{file}"), |text| Ok(text.trim().to_owned()));
         match shown {
-            // "(null)": the list was never made.
+            // "(null)": the kernel never made the list.
             Ok(shown) if shown.is_empty() || shown.contains("null") => none(),
             Err(Missing::NotInKernel { .. }) => none(),
             _ => Effect::Has,
@@ -151,7 +151,7 @@ impl Machine<'_, '_> {
     }
 }
 
-/// The driver is asked to be in charge, in one of its modes.
+/// The value requests one of the driver's modes, that is, that the driver be in charge.
 fn is_mode(value: &str) -> bool {
     value.split(',').any(|word| ["active", "passive", "guided", "force"].contains(&word))
 }

@@ -1,4 +1,4 @@
-//! CPU quotas: which of nested ones hold back tasks, how often they ran out, and what a task can have stood still for them.
+//! CPU quotas: which of nested quotas hold back tasks, how often they ran out, and how long a task can have been throttled.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ pub(crate) const WORTH_IT: f64 = 0.01;
 /// A quota that runs out less often than this is doing its job unnoticed.
 const NOTICEABLE: Share = Share::percent(5);
 
-/// Time that each thread was seen to stand still for quotas.
+/// The time that each thread was seen throttled by quotas.
 pub(crate) type Stood = Table<u32, u64>;
 
 /// Tasks that quotas held back.
 pub(crate) struct HeldBack<'r> {
     /// By the quota that binds first.
     pub held: Vec<Held<'r>>,
-    /// All sets of nested quotas were looked at.
+    /// All sets of nested quotas were examined.
     pub are_all: bool,
 }
 
 impl<'r> HeldBack<'r> {
-    /// All that are worth a line.
+    /// All tasks with a loss that is worth a line.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let (cgroups, fair) = (ev.cgroups()?, ev.world_of_losses()?);
         let least = WORTH_IT * ev.window().as_nanos() as f64;
@@ -41,7 +41,7 @@ impl<'r> HeldBack<'r> {
     }
 }
 
-/// What threads stood still for quotas, as far as rows of their waits tell.
+/// How long quotas throttled threads, as far as rows of their waits show.
 pub(crate) fn stood(ev: &Evidence<'_>) -> Stood {
     let mut stood = Stood::default();
     for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
@@ -51,7 +51,7 @@ pub(crate) fn stood(ev: &Evidence<'_>) -> Stood {
     stood
 }
 
-/// The quota that binds first, by the group of the tasks that it holds.
+/// The quota that binds first, by the group of the tasks that it holds back.
 pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
     let (held_back, fair) = (ev.held_back_by_quotas()?, ev.world_of_losses()?);
     let of = |held: &Held<'_>| {
@@ -61,7 +61,7 @@ pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
     Ok(held_back.held.iter().flat_map(of).collect())
 }
 
-/// Whether this quota ran out so often that it was noticed.
+/// Whether this quota ran out so often that the tasks noticed it.
 pub(crate) fn bit(group: &Cgroup) -> bool {
     bitten(group) >= NOTICEABLE
 }
@@ -80,8 +80,8 @@ pub(crate) fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'
     std::iter::successors(ev.cgroup(group), |group| ev.cgroup(group.parent)).take(MAX_DEPTH)
 }
 
-/// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
-/// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
+/// The time that quotas can have throttled these tasks: a task is throttled until the quota's next period begins, so for
+/// less than one period each time. One throttling may have begun before the window. The other waits are for CPUs that other tasks had.
 pub(crate) fn standing(ev: &Evidence<'_>, fair: &FairShareModel<'_>, held: &Held<'_>) -> Duration {
     let mut by_group: Table<u64, u64> = Table::default();
     let tasks = held.tasks.iter().filter_map(|at| fair.tasks().get(*at));
@@ -110,8 +110,8 @@ fn standing_below(ev: &Evidence<'_>, group: u64) -> u64 {
     sum
 }
 
-/// Whether a task may have waited for a quota as long as for all else: by the periods in which it ran out, or, where these were
-/// not counted, by what it was seen to stand still.
+/// Whether a task may have waited for a quota for as long as for all else: by the periods in which the quota ran out, or, where these
+/// were not counted, by the time that the task was seen throttled.
 pub(crate) fn holds(ev: &Evidence<'_>, stood: &Stood, task: &Task) -> bool {
     let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
     let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);

@@ -1,6 +1,6 @@
-//! How much of which CPUs was idle, and how much of a task's waiting others can have caused.
+//! How long which CPUs were idle, and how much of a task's waiting other tasks can have caused.
 //!
-//! From the counters of each CPU, where they were recorded; else from what the tasks had, as far as that binds.
+//! The source is the counters of each CPU, where they were recorded; else the CPU time of the tasks, as far as that sets a bound.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use crate::cpu::allowed::{Allowed, Cpus};
 /// Time of each CPU over the window, in ns.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// By CPU: idle, not to be had because a hypervisor had it.
+    /// By CPU: idle time, and time that the hypervisor had it.
     known: BTreeMap<u32, (f64, f64)>,
     /// CPU time of the tasks of each mask (`Allowed::masks`).
     had: Vec<f64>,
     /// ... of tasks whose mask is not known.
     had_anywhere: f64,
-    /// Time that the CPUs of this mask were busy at most, by mask, once it was asked for: masks are few, tasks are many.
+    /// Time that the CPUs of this mask were busy at most, by mask, computed on demand: masks are few, tasks are many.
     busy: Vec<OnceCell<f64>>,
     cpu: f64,
 }
@@ -55,7 +55,7 @@ impl Times {
         f64::from(cpus.count()) * self.cpu
     }
 
-    /// What tasks had that may use none but these CPUs.
+    /// CPU time of the tasks that may use none but these CPUs.
     fn had_within(&self, cpus: &Cpus, allowed: &Allowed) -> f64 {
         let within = allowed.masks().iter().zip(&self.had).filter(|(mask, _)| mask.are_in(cpus));
         within.map(|(_, had)| had).sum()
@@ -66,7 +66,7 @@ impl Times {
         Some(self.counted(cpus)?.0)
     }
 
-    /// Idle time of these CPUs: at most.
+    /// Idle time of these CPUs: an upper bound.
     pub fn idle_at_most(&self, cpus: &Cpus, allowed: &Allowed) -> f64 {
         match self.counted(cpus) {
             Some((idle, _)) => idle,
@@ -74,7 +74,7 @@ impl Times {
         }
     }
 
-    /// Idle time of `outside`: at least, where `idle` was left over on these and on the `others` together.
+    /// Idle time of `outside`: a lower bound, if `outside` and `others` together had `idle` left over.
     pub fn idle_at_least(&self, outside: &Cpus, others: &Cpus, idle: f64, allowed: &Allowed) -> f64 {
         match self.counted(outside) {
             Some((counted, _)) => counted.min(idle),
@@ -82,8 +82,8 @@ impl Times {
         }
     }
 
-    /// CPU time of the look itself on `outside`: at least, where it had `own` on these and on the `others` together. What the
-    /// tasks of the others had there was not its own.
+    /// CPU time of whyslow itself on `outside`: a lower bound, if it had `own` on `outside` and `others` together. What the tasks of the
+    /// others had there was not its own.
     pub fn own_at_least(&self, outside: &Cpus, others: &Cpus, own: f64, allowed: &Allowed) -> f64 {
         let free = match self.counted(others) {
             Some((idle, stolen)) => self.all_of(others) - idle - stolen,
@@ -92,8 +92,8 @@ impl Times {
         (own - (free - self.had_within(others, allowed)).max(0.0)).clamp(0.0, self.all_of(outside))
     }
 
-    /// The time that a task can have waited at most because others had its CPUs: it waits if all of them are busy. Who waits
-    /// while one of them is idle waits for that one to wake up, or for the scheduler: he would do so on any other CPU.
+    /// The time that a task can have waited at most because others had its CPUs: it waits for others only while all of its CPUs are busy.
+    /// A task that waits while one of them is idle waits for that CPU to wake up, or for the scheduler, as it would on any other CPU.
     pub fn behind_others(&self, mask: usize, exec_ns: u64, allowed: &Allowed) -> f64 {
         let Some(cpus) = allowed.masks().get(mask) else { return f64::INFINITY };
         let near = || {

@@ -1,6 +1,6 @@
-//! What each CPU delivers: from loops of known length to who is slow, compared with what, and why.
+//! What each CPU delivers, measured with loops of known length: which CPU is slow, compared with what, and why.
 //!
-//! Two times are told of a loop. What its thread got of the wall clock, less its wait for the CPU, is what tasks get; the
+//! Each loop gives two times. The wall-clock time that its thread needed, less the thread's wait for the CPU, is what tasks get; the
 //! fastest piece of a loop is what the core delivers when nothing interrupts it.
 
 mod compare;

@@ -1,11 +1,11 @@
-//! Who burns CPU to wait? Threads that spin, told by their code and by what their system calls return.
+//! Threads that burn CPU to wait: they spin, which shows in their code and in what their system calls return.
 //!
 //! | sign | what |
 //! |---|---|
-//! | loop | the innermost loop around where a thread was met only waits (`purpose.rs`) |
-//! | yields | sched_yield so often that it cannot be for anybody's good (`calls.rs`) |
+//! | loop | the innermost loop around a thread's samples only waits (`purpose.rs`) |
+//! | yields | sched_yield so often that no other task gains by it (`calls.rs`) |
 //! | empty calls | one system call that again and again returns nothing (`calls.rs`) |
-//! | clock | nothing but readings of a clock (`calls.rs`) |
+//! | clock | nothing but reads of a clock (`calls.rs`) |
 
 mod arm64;
 mod calls;

@@ -14,23 +14,23 @@ const NOTICEABLE: f64 = 0.01;
 pub struct Loss {
     /// Best guess.
     pub likely: Duration,
-    /// At least: sleeps absorb all that they could have absorbed.
+    /// Lower bound: sleeps absorb all that they could have absorbed.
     pub low: Duration,
-    /// At most: sleeps absorb nothing that they need not have.
+    /// Upper bound: sleeps absorb only what they must have absorbed.
     pub high: Duration,
-    /// Time of the window that those who lost noticeably lived.
+    /// The part of the window for which the tasks with a noticeable loss lived, summed up.
     pub lived: Duration,
     /// Tasks that lost noticeably.
     pub tasks: u64,
 }
 
-/// Who has lost more than this part of its own time ...
+/// A task that has lost more than this part of its own time ...
 const OF_ITS_TIME: f64 = 0.05;
-/// ... and of the window has felt it.
+/// ... and more than this part of the window has a noticeable loss.
 const OF_THE_WINDOW: f64 = 0.01;
 
 impl Loss {
-    /// Whether it is worth a finding: less is lost on any host that has something to do.
+    /// Whether the loss is worth a finding: any host that does some work loses less than that.
     #[must_use]
     pub fn is_felt(&self, window: Duration) -> bool {
         let likely = self.likely.as_secs_f64();
@@ -38,7 +38,7 @@ impl Loss {
     }
 }
 
-/// What `tasks` lose of `cost_ns`, which they bear in proportion to `weight`.
+/// What `tasks` lose of `cost_ns`, which is divided among them in proportion to `weight`.
 #[must_use]
 pub fn lost(tasks: &[&Task], weight: impl Fn(&Task) -> u64, cost_ns: f64) -> Loss {
     let whole: f64 = tasks.iter().map(|t| weight(t) as f64).sum();
@@ -60,13 +60,13 @@ pub fn lost(tasks: &[&Task], weight: impl Fn(&Task) -> u64, cost_ns: f64) -> Los
     loss
 }
 
-/// Of one task's cost, what it lost: at least, likely, at most.
+/// What one task lost of its cost: at least, likely, at most.
 fn after_sleeps(task: &Task, cost: f64) -> (f64, f64, f64) {
     if cost <= 0.0 {
         return (0.0, 0.0, 0.0);
     }
     let most = could_absorb(task, cost);
-    // Of the waits its cycles tell what sleeps absorb. Of the rest, CPU time, they do not: it may have been all.
+    // For the waits the cycles show what sleeps absorb. For the rest, CPU time, they do not: sleeps may have absorbed all of it.
     let covered = (waited(task) / cost).min(1.0);
     let a = absorbed(task);
     let part = |known: f64, unknown: f64| (covered * known + (1.0 - covered) * unknown).min(most);

@@ -1,4 +1,4 @@
-//! Cgroups: by id, how many there are, and how many removed ones are still there.
+//! Cgroups: by id, how many there are, and how many removed ones still exist.
 
 use whyslow_model::{Missing, MissingNote};
 
@@ -13,7 +13,7 @@ impl Evidence<'_> {
             Ok(Some(memory)) if memory.hierarchy != 0 => {
                 Ok(memory.cgroups.saturating_sub(self.memory_directories()?))
             }
-            // Not on v1. Without the file it may be on either: the file of v2 says so by being there.
+            // The counter does not exist on v1. Without the list of controllers it may be either version: the file of v2 shows that it is v2.
             _ => self.dying_on_v2().map_err(|unknown| controllers.err().unwrap_or(unknown)),
         }
     }
@@ -21,13 +21,13 @@ impl Evidence<'_> {
     fn dying_on_v2(&self) -> Result<u64, Missing> {
         let root = ["sys/fs/cgroup/cgroup.stat", "sys/fs/cgroup/unified/cgroup.stat"];
         let stat = self.file(root[0], flat::parse).or_else(|_| self.file(root[1], flat::parse))?;
-        // By controller since 6.12; before, cgroups of all controllers together.
+        // Linux counts by controller since 6.12; before, it counts cgroups of all controllers together.
         let dying = stat.get("nr_dying_subsys_memory").or_else(|| stat.get("nr_dying_descendants"));
         let needs = "Linux 4.14 with cgroup version 2".into();
         dying.copied().ok_or_else(|| Missing::NotInKernel { what: "a count of dying cgroups".into(), needs })
     }
 
-    /// Memory cgroups of v1 that have a directory: each of them has one limit file, if the walk took all.
+    /// Memory cgroups of v1 that have a directory: each of them has one limit file, if the walk read them all.
     fn memory_directories(&self) -> Result<u64, Missing> {
         let limits = self.files_like("sys/fs/cgroup/", "/memory.limit_in_bytes");
         let is_cut = |note: &&MissingNote| {

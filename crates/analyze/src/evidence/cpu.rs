@@ -24,13 +24,13 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Ran something.
+    /// The CPU ran something.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
 
-    /// All states.
+    /// The sum of all states.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.busy() + self.idle + self.iowait + self.steal
@@ -67,7 +67,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Tasks made and context switches.
+    /// Tasks created, and context switches.
     pub fn forks_and_switches(&self) -> Result<(u64, u64), Missing> {
         let (first, last) = self.ends("proc/stat", stat::parse)?;
         let rise = |name: &str, a: Option<u64>, b: Option<u64>| {
@@ -91,7 +91,7 @@ impl Evidence<'_> {
         self.ends("proc/softirqs", interrupts::parse).map(|(first, last)| rise(&first, last))
     }
 
-    /// That the window has so many clock ticks, in which the kernel counts `what` in `/proc/stat`.
+    /// An error if the window is shorter than this many clock ticks, in which the kernel counts `what` in `/proc/stat`.
     pub fn has_ticks(&self, least: u32, what: &str) -> Result<(), Missing> {
         let tick = self.tick()?;
         if self.window() >= tick * least {
@@ -131,8 +131,8 @@ fn between(first: &stat::Ticks, last: &stat::Ticks, tick: Duration) -> CpuTime {
     }
 }
 
-/// What was added, on the CPUs that were online at both ends: what another one counted before it went offline is not of the
-/// window. A line that was not there at first counts from zero on those: the kernel leaves out only lines without a handler
+/// What was added on the CPUs that were online at both ends: a count that another CPU made before it went offline does not belong to
+/// the window. A line that was not there at first counts from zero on those CPUs: the kernel leaves out only lines without a handler
 /// that have not counted yet (kernel/irq/proc.c, show_interrupts).
 fn rise(first: &Interrupts, last: Interrupts) -> Interrupts {
     let before: BTreeMap<&str, &Interrupt> =
@@ -148,7 +148,7 @@ fn rise(first: &Interrupts, last: Interrupts) -> Interrupts {
         let count = |(at, was): (usize, usize)| {
             Some(line.counts.get(at)?.saturating_sub(old.get(was).copied().unwrap_or(0)))
         };
-        // These two are of the host, not of the CPU above them.
+        // These two lines count for the host, not for the CPU above them.
         let counts = match line.id.as_str() {
             "ERR" | "MIS" => count((0, 0)).into_iter().collect(),
             _ => both.iter().filter_map(|(at, was, _)| count((*at, *was))).collect(),

@@ -8,14 +8,14 @@ use whyslow_model::Missing;
 use super::Evidence;
 use crate::parse::diskstats::{self, DiskStat};
 
-/// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
+/// A spinning disk seeks in about 10 ms; ten seeks in a row are a queue, or trouble.
 const SLOW_SPINNING: Duration = Duration::from_millis(100);
 /// Flash and virtual disks answer below 1 ms; ten times the worst of that is trouble.
 const SLOW: Duration = Duration::from_millis(10);
 
 impl Evidence<'_> {
-    /// A request that takes longer than this is slow on a disk of that kind. Where the kernel does not say, it does not spin: most disks
-    /// today do not.
+    /// A request that takes longer than this is slow on a disk of that kind. If the kernel does not report the kind, the disk counts as not
+    /// spinning, as most disks today.
     #[must_use]
     pub fn slow_request(&self, device: &str) -> Duration {
         let frame = self.last(&format!("sys/block/{device}/queue/rotational"));
@@ -24,7 +24,7 @@ impl Evidence<'_> {
     }
 
     /// What each disk and partition did in the window; `in_flight` is at its end. A device that was not there at first is
-    /// left out: one that changed its size from zero is shown for the first time with all that it ever did
+    /// left out: once its size changes from zero the kernel shows it for the first time, with its counts since its creation
     /// (block/genhd.c, diskstats_show).
     pub fn disks(&self) -> Result<Vec<DiskStat>, Missing> {
         let (first, last) = self.ends("proc/diskstats", diskstats::parse)?;

@@ -1,4 +1,4 @@
-//! Who decides how fast the CPUs run: cpufreq policies, turbo, thermal throttling; and how CPUs lie in cores and nodes.
+//! What decides how fast the CPUs run: cpufreq policies, turbo, thermal throttling; and which cores and nodes the CPUs belong to.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Policy {
     pub driver: String,
     /// "powersave", "schedutil".
     pub governor: String,
-    /// Lower and upper limit that were set.
+    /// The lower and the upper limit that are set.
     pub limits: (Option<u64>, Option<u64>),
     /// The hardware's range.
     pub hardware: (Option<u64>, Option<u64>),
@@ -27,14 +27,14 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The driver picks frequencies by itself, whatever the governor is called.
+    /// The driver picks frequencies itself, whatever the governor's name.
     #[must_use]
     pub fn picks_itself(&self) -> bool {
         matches!(self.driver.as_str(), "intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp")
     }
 
-    /// The frequency at which the governor keeps its CPUs, if that is the lowest: `powersave` means so but under drivers
-    /// that pick by themselves.
+    /// The frequency at which the governor keeps its CPUs, if that is the lowest: `powersave` means this except under drivers
+    /// that pick frequencies themselves.
     #[must_use]
     pub fn pinned_low(&self) -> Option<(u64, u64)> {
         let (lowest, highest) = (self.limits.0.or(self.hardware.0)?, self.hardware.1?);
@@ -42,7 +42,7 @@ impl Policy {
         (pins && lowest < highest).then_some((lowest, highest))
     }
 
-    /// The clock of an idle CPU says nothing: it rises with load.
+    /// The clock of an idle CPU proves nothing: it rises with load.
     #[must_use]
     pub fn rises_with_load(&self) -> bool {
         self.picks_itself() || matches!(self.governor.as_str(), "schedutil" | "ondemand" | "conservative")
@@ -93,7 +93,7 @@ impl Evidence<'_> {
         FILES.iter().find(off).map(|(name, _)| *name)
     }
 
-    /// Upper limit that intel_pstate was given, in per cent.
+    /// The upper limit that is set for intel_pstate, in per cent.
     pub fn performance_limit(&self) -> Option<u64> {
         self.positive(&format!("{CPUS}intel_pstate/max_perf_pct"))
     }
@@ -126,7 +126,7 @@ impl Evidence<'_> {
         nodes
     }
 
-    /// What sort of core a CPU is, where a host has several: cores of one sort are alike.
+    /// The kind of a CPU's core, where a host has several: cores of one kind are alike.
     pub fn core_class(&self, cpu: u32) -> String {
         let small =
             self.file("sys/devices/cpu_atom/cpus", cpulist::parse).is_ok_and(|list| list.contains(cpu));
@@ -135,8 +135,8 @@ impl Evidence<'_> {
     }
 }
 
-/// "policy0": drivers/cpufreq/cpufreq.c names them so (kobject_init_and_add, "policy%u"). A recording's file may be called
-/// anything.
+/// "policy0": drivers/cpufreq/cpufreq.c makes these names (kobject_init_and_add, "policy%u"). A file of a recording may have
+/// any name.
 fn is_policy(folder: &str) -> bool {
     let number = folder.rsplit('/').next().and_then(|name| name.strip_prefix("policy"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

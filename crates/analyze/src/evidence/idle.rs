@@ -1,4 +1,4 @@
-//! Idle states: who puts CPUs to sleep, how deep, and what waking up costs.
+//! Idle states: the driver and the governor that put CPUs to sleep, how deep the sleep is, and what the wake-up costs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whyslow_model::{FileSnapshot, Missing};
 use super::{Evidence, parsed};
 use crate::parse::{Bad, single};
 
-/// Where the CPUs are.
+/// The folder of the CPUs.
 const CPUS: &str = "sys/devices/system/cpu/";
 
 /// One idle state of one CPU.
@@ -18,28 +18,28 @@ pub struct IdleState {
     pub index: u32,
     /// "POLL", "C1", "C6", "haltpoll".
     pub name: String,
-    /// The driver's words for it, as CPU 0 has them: "MWAIT 0x20", "ACPI HLT".
+    /// The driver's description of the state, as CPU 0 has it: "MWAIT 0x20", "ACPI HLT".
     pub desc: String,
-    /// Time to leave it, as the driver promises, in us.
+    /// Time to leave the state, as the driver states it, in us.
     pub latency_us: u64,
-    /// Shortest stay that pays, in us; `None`: not told (before Linux 4.9).
+    /// Shortest stay that saves energy, in us; `None`: not known (before Linux 4.9).
     pub residency_us: Option<u64>,
     /// Times entered in the window; `None`: it was not read at both ends.
     pub used: Option<u64>,
     /// Time in it in the window, in us.
     pub time_us: Option<u64>,
-    /// Switched off by somebody (`disable`).
+    /// Switched off by an administrator or a program (`disable`).
     pub disabled: bool,
 }
 
 impl IdleState {
-    /// It polls: the CPU does not sleep in it.
+    /// The state polls: the CPU does not sleep in it.
     #[must_use]
     pub fn polls(&self) -> bool {
         self.latency_us == 0
     }
 
-    /// Part of the window that the CPU was in it.
+    /// Part of the window that the CPU was in the state.
     #[must_use]
     pub fn share(&self, window: Duration) -> f64 {
         let time = Duration::from_micros(self.time_us.unwrap_or(0));
@@ -56,9 +56,9 @@ impl<'r> Evidence<'r> {
         self.file(&format!("{CPUS}cpuidle/current_driver"), word)
     }
 
-    /// Who picks among the states: "menu", "teo", "haltpoll".
+    /// The governor that selects the state: "menu", "teo", "haltpoll".
     pub fn idle_governor(&self) -> Result<String, Missing> {
-        // Older kernels, where it cannot be changed at run time, have the second name only.
+        // Older kernels, where the governor cannot be changed at run time, have only the second name.
         self.file(&format!("{CPUS}cpuidle/current_governor"), word)
             .or_else(|why| self.file(&format!("{CPUS}cpuidle/current_governor_ro"), word).map_err(|_| why))
     }
@@ -70,14 +70,14 @@ impl<'r> Evidence<'r> {
         by_cpu(snapshots)?.remove(&cpu).ok_or_else(|| self.no_states())
     }
 
-    /// Idle states of every CPU that was looked at.
+    /// Idle states of every CPU that was read.
     pub fn idle_states_by_cpu(&self) -> Result<BTreeMap<u32, Vec<IdleState>>, Missing> {
         let all = by_cpu(self.rec.snapshots.iter().filter(|snapshot| snapshot.name.starts_with(CPUS)))?;
         if all.is_empty() { Err(self.no_states()) } else { Ok(all) }
     }
 
-    /// The longest wake-up that somebody asked for on each CPU (`pm_qos_resume_latency_us`), in us; CPUs without a limit
-    /// are not there.
+    /// The longest wake-up that is allowed on each CPU (`pm_qos_resume_latency_us`), in us; CPUs without a limit
+    /// are not in the map.
     pub fn wakeup_limits(&self) -> BTreeMap<u32, u64> {
         let files = self.files_like(CPUS, "/power/pm_qos_resume_latency_us");
         let limit = |snapshot: &FileSnapshot| {

@@ -1,4 +1,4 @@
-//! Where to find a row or a file: rules ask for thousands of them on a host with thousands of CPUs, tasks or cgroups.
+//! Indexes of rows and files: rules read thousands of them on a host with thousands of CPUs, tasks or cgroups.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::stacks::doing::OnCpu;
 use crate::task_trees::TaskTrees;
 use crate::wait_reasons::Stacks;
 
-/// Made when they are first asked for.
+/// Each index is built when it is first needed.
 #[derive(Default)]
 pub(super) struct Index<'r> {
     frames: OnceCell<Table<&'r str, (&'r FileSnapshot, &'r FileSnapshot)>>,
@@ -58,7 +58,7 @@ impl fmt::Debug for Index<'_> {
 }
 
 impl<'r> Evidence<'r> {
-    /// What somebody started as one.
+    /// Task trees: all that was started as one job.
     pub(crate) fn trees(&self) -> Rc<TaskTrees> {
         self.index.trees.get_or_init(|| Rc::new(TaskTrees::of(self))).clone()
     }
@@ -105,7 +105,7 @@ impl<'r> Evidence<'r> {
         after.take_while(move |frame| frame.name.starts_with(begin))
     }
 
-    /// A task by its thread id: the first of those that had it.
+    /// A task by its thread id: the first one that had the id.
     #[must_use]
     pub fn task(&self, pid: u32) -> Option<&'r Task> {
         let tasks = self.rec.tables.tasks.as_deref().unwrap_or_default();
@@ -121,7 +121,7 @@ impl<'r> Evidence<'r> {
         all.get(&tgid).map_or(&[], Vec::as_slice)
     }
 
-    /// Where the threads of a process were met on a CPU.
+    /// The samples of a process's threads on CPUs.
     #[must_use]
     pub fn samples_of(&self, tgid: u32) -> &[&'r Sample] {
         self.asked.note(Probe::OnCpuSamples);
@@ -139,7 +139,7 @@ impl<'r> Evidence<'r> {
         all.get(&id).copied()
     }
 
-    /// What cgroups are called in this report.
+    /// The names of cgroups in this report.
     #[must_use]
     pub fn names(&self) -> &Rc<Names<'r>> {
         self.index.names.get_or_init(|| Rc::new(Names::of(self.rec)))
@@ -150,13 +150,13 @@ impl<'r> Evidence<'r> {
         self.index.stacks.get_or_init(|| Rc::new(Stacks::in_recording(self.rec)))
     }
 
-    /// What a thread is called: by whoever runs its process, else as the kernel has it.
+    /// The name of a thread: the process's own name (see `process_names`), else the kernel's.
     #[must_use]
     pub fn called(&self, pid: u32, comm: &str) -> String {
         self.stacks().names().shown(pid, comm)
     }
 
-    /// What a process is called; `comm` where the kernel's name of its first thread is not known.
+    /// The name of a process; `comm` if the kernel's name of its first thread is not known.
     #[must_use]
     pub fn process_name(&self, tgid: u32, comm: &str) -> String {
         match self.stacks().process(tgid) {
@@ -171,17 +171,17 @@ impl<'r> Evidence<'r> {
         self.index.on_cpu.get_or_init(|| Rc::new(OnCpu::of(samples)))
     }
 
-    /// The fair-share model: who had how much of the CPUs.
+    /// The fair-share model: how much of the CPUs each task had and wanted.
     pub(crate) fn fair_shares(&self) -> Result<&FairShareModel<'r>, Missing> {
         self.asked.once(&self.index.fair_shares, || FairShareModel::of(self)).as_ref().map_err(Clone::clone)
     }
 
-    /// The same, where it is asked what tasks lose.
+    /// The same for questions about losses.
     pub(crate) fn world_of_losses(&self) -> Result<&FairShareModel<'r>, Missing> {
         self.asked.once(&self.index.losses, || FairShareModel::of_losses(self)).as_ref().map_err(Clone::clone)
     }
 
-    /// What threads stood still for quotas.
+    /// How long quotas throttled threads.
     pub(crate) fn stood_for_quotas(&self) -> &Stood {
         self.asked.once(&self.index.stood_for_quotas, || quota::stood(self))
     }
@@ -202,19 +202,19 @@ impl<'r> Evidence<'r> {
         self.asked.once(&self.index.memory_limits, limits).as_deref().map_err(Clone::clone)
     }
 
-    /// Processes that were met spinning.
+    /// Processes that were sampled spinning.
     pub(crate) fn spinning(&self) -> Result<&[Process], Missing> {
         let spinning = || spin::spinning(self);
         self.asked.once(&self.index.spinning, spinning).as_deref().map_err(Clone::clone)
     }
 
-    /// Time, by thread, in which it was ready behind one that could not be preempted.
+    /// Time, by thread, for which it was ready behind a thread that could not be preempted.
     pub(crate) fn unpreempted(&self) -> &Table<u32, u64> {
         let waits = || unpreempted::waits(self, self.tasks().unwrap_or_default());
         self.asked.once(&self.index.unpreempted, waits)
     }
 
-    /// Who starts commands by the dozen.
+    /// Processes that start commands by the dozen.
     pub(crate) fn broods(&self) -> &Broods {
         self.asked.once(&self.index.broods, || Broods::of(self))
     }
@@ -224,7 +224,7 @@ impl<'r> Evidence<'r> {
         self.asked.once(&self.index.graph, || WaitGraph::beside(self)).as_ref()
     }
 
-    /// Chains of waits of the whole host, whoever is watched.
+    /// Chains of waits of the whole host, whatever the focus.
     pub(crate) fn host_chains(&self) -> &[HostChain<'r>] {
         let chains = || {
             self.asked.note(Probe::OffCpuStacks);

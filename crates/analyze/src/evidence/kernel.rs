@@ -9,17 +9,17 @@ use crate::parse::cpulist::{self, CpuList};
 use crate::parse::kmsg::Record;
 use crate::parse::{choice, cmdline, cpuinfo, kmsg, single};
 
-/// What tells the time.
+/// The kernel's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clocksource {
-    /// In use: "tsc".
+    /// The clocksource in use: "tsc".
     pub current: String,
-    /// What could be, the one in use too.
+    /// All clocksources that are available, the one in use too.
     pub available: Vec<String>,
 }
 
 impl Evidence<'_> {
-    /// What tells the time.
+    /// The kernel's clock.
     pub fn clocksource(&self) -> Result<Clocksource, Missing> {
         const DIR: &str = "sys/devices/system/clocksource/clocksource0";
         let current = self.file(&format!("{DIR}/current_clocksource"), |text| Ok(text.trim().to_owned()))?;
@@ -44,7 +44,7 @@ impl Evidence<'_> {
         let uptime = text.split_ascii_whitespace().next().and_then(|s| s.parse::<f64>().ok());
         let uptime = uptime.and_then(|s| Duration::try_from_secs_f64(s).ok());
         let uptime = uptime.ok_or_else(|| Missing::broken("proc/uptime", "expected seconds since boot"))?;
-        // One-shot files may have been read late in the window: what they say is then later than its start.
+        // One-shot files may have been read late in the window: their uptime is then later than the window's start.
         let began = uptime.saturating_sub(first.at).as_micros();
         let mut log = self.kernel_log()?;
         log.retain(|record| u128::from(record.us) >= began);

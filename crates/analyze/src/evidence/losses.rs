@@ -1,4 +1,4 @@
-//! What the probes saw and could not note, because a table or ring was full: it touches every answer that rests on it.
+//! Events that the probes saw but could not record, because a table or ring was full: this affects every answer that rests on them.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use whyslow_model::{Missing, Probe, Recording};
 
 use super::Evidence;
 
-/// So small a part of what a probe saw is passed over: no rule asks for less than 2 % of anything.
+/// A loss of this part of a probe's events is ignored: no rule has a threshold below 2 % of anything.
 const NEGLIGIBLE: f64 = 0.01;
 
-/// The probes whose tables a rule has asked.
+/// The probes whose tables a rule has read.
 #[derive(Debug, Default)]
 pub(super) struct Asked(RefCell<BTreeSet<Probe>>);
 
@@ -20,11 +20,11 @@ impl Asked {
     }
 }
 
-/// What several rules ask for and is made once, with the probes that it rests on.
+/// A result that several rules need and that is computed once, with the probes that it rests on.
 pub(super) type Once<T> = OnceCell<(T, BTreeSet<Probe>)>;
 
 impl Asked {
-    /// Makes it where it is not there yet. Whoever asks for it has asked what it rests on, the first and the last alike.
+    /// Computes the result on first use. Each user of it, first or later, counts as a reader of the tables that it rests on.
     pub(super) fn once<'c, T>(&self, cell: &'c Once<T>, make: impl FnOnce() -> T) -> &'c T {
         let (value, rests_on) = cell.get_or_init(|| {
             let before = self.0.take();
@@ -36,7 +36,7 @@ impl Asked {
     }
 }
 
-/// What a probe noted, in the units of its losses; `None`: these are not counted alike, and any loss may matter.
+/// The events that a probe recorded, in the unit of its losses; `None`: these are counted differently, and any loss may matter.
 fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
     let tables = &rec.tables;
     let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
@@ -48,9 +48,9 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
         Probe::TaskList => sum(&mut tables.tasks.iter().flatten().map(|_| 1)),
         Probe::WorkItems => sum(&mut tables.works.iter().flatten().map(|row| row.count)),
         Probe::SystemCalls => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
-        // Its table has a row a task, and only its being full loses anything: rows are the least that was seen.
+        // Its table has one row for each task, and loses events only when it is full: rows are the least that was seen.
         Probe::MemoryEvents => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
-        // Of what came late, each has its place in the sums of its CPU, whether or not there was one for its row.
+        // Each late event is in the sums of its CPU, whether or not there was room for its row.
         Probe::IrqLatency => {
             let late = sum(&mut tables.irq_latencies.iter().flatten().map(|row| row.late));
             late.saturating_add(sum(&mut tables.gaps.iter().flatten().map(|_| 1)))
@@ -72,8 +72,8 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
     })
 }
 
-/// Which table a loss is of: "code of on-CPU samples" is one of "on-CPU samples". What a look at received packets loses are
-/// sockets beyond those that it follows; what softirqs did is in a place of each CPU, and whole.
+/// The table that a loss belongs to: "code of on-CPU samples" belongs to "on-CPU samples". The probe of received packets loses
+/// only sockets beyond those that it follows; the counts of softirqs have a place for each CPU, and are complete.
 fn table_of(what: &str) -> &str {
     match Probe::by_name(what) {
         Some(Probe::Code) => Probe::OnCpuSamples.word(),
@@ -82,7 +82,7 @@ fn table_of(what: &str) -> &str {
     }
 }
 
-/// Why what a probe told is not whole; `None`: it is, but for what is negligible.
+/// Why a probe's table is incomplete; `None`: it is complete, but for a negligible part.
 fn in_part(rec: &Recording, probe: &str) -> Option<Missing> {
     let of_it = rec.meta.lost_events.iter().filter(|(what, _)| table_of(what) == probe);
     let lost = of_it.map(|(_, lost)| *lost).fold(0, u64::saturating_add);
@@ -98,24 +98,24 @@ fn in_part(rec: &Recording, probe: &str) -> Option<Missing> {
     Some(Missing::part_of(probe, reason))
 }
 
-/// All tables that are not whole.
+/// All incomplete tables.
 pub(crate) fn all_in_part(rec: &Recording) -> impl Iterator<Item = Missing> {
     let probes: BTreeSet<&str> = rec.meta.lost_events.iter().map(|(what, _)| table_of(what)).collect();
     probes.into_iter().filter_map(|probe| in_part(rec, probe))
 }
 
 impl Evidence<'_> {
-    /// `Err`: what the probe `probe` told is not whole, and a rule that rests on it cannot say that something is not.
+    /// `Err`: the table of `probe` is incomplete, and a rule that rests on it cannot say that something is absent.
     pub fn whole(&self, probe: Probe) -> Result<(), Missing> {
         in_part(self.rec, probe.word()).map_or(Ok(()), Err)
     }
 
-    /// From here on it is noted which tables are asked.
+    /// From here on the tables that are read are noted.
     pub(crate) fn ask_anew(&self) {
         self.asked.0.borrow_mut().clear();
     }
 
-    /// Why one of the tables that were asked is not whole.
+    /// Why one of the tables that were read is incomplete.
     pub(crate) fn asked_in_part(&self) -> Option<Missing> {
         self.asked.0.borrow().iter().find_map(|probe| self.whole(*probe).err())
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(of(110), Err(why.to_owned()));
     }
 
-    /// Of memory events rows are counted, of late CPUs what came late; of a probe that nobody counts any loss matters.
+    /// For memory events the rows count, for late CPUs the late events; for a probe without such a count any loss matters.
     #[test]
     fn no_loss_is_passed_over_because_it_cannot_be_compared() {
         use whyslow_model::table::{Gap, IrqLatency, Memory};

@@ -17,7 +17,7 @@ impl Evidence<'_> {
         self.flat_delta("proc/vmstat", name)
     }
 
-    /// How much a counter of a file of names and numbers (`memory.events`, `pids.events`) rose. One that was not there at
+    /// How much a counter of a file of names and numbers (`memory.events`, `pids.events`) rose. A counter that was not there at
     /// first may be as old as the host: what it counted in the window is not known.
     pub fn flat_delta(&self, file: &str, name: &str) -> Result<u64, Missing> {
         let (first, last) = self.ends(file, flat::parse)?;
@@ -38,7 +38,7 @@ impl Evidence<'_> {
         all.get(name).copied().map(Bytes).ok_or_else(absent)
     }
 
-    /// What fills a cgroup's memory at the end of the window; of those whose limit was met.
+    /// What fills a cgroup's memory at the end of the window; recorded for cgroups whose limit was met.
     pub fn memory_uses(&self, group: &Cgroup) -> Result<Uses, Missing> {
         let files = group.files.as_deref().unwrap_or_default().trim_start_matches('/');
         let file = format!("{files}/memory.stat");
@@ -59,7 +59,7 @@ impl Evidence<'_> {
         self.pressure_of(&format!("proc/pressure/{resource}"))
     }
 
-    /// The same of a cgroup's file ("sys/fs/cgroup/web/io.pressure").
+    /// The same for a cgroup's file ("sys/fs/cgroup/web/io.pressure").
     pub fn pressure_of(&self, file: &str) -> Result<Pressure, Missing> {
         let (first, last) = self.ends(file, pressure::parse)?;
         let rise = |a: Option<Duration>, b: Option<Duration>| Some(b?.saturating_sub(a?));

@@ -26,7 +26,7 @@ impl Netns {
 }
 
 impl<'r> Evidence<'r> {
-    /// Who opened TCP connections.
+    /// Processes that opened TCP connections.
     pub fn connects(&self) -> Result<&'r [table::Connect], Missing> {
         self.recording()
             .tables
@@ -35,13 +35,13 @@ impl<'r> Evidence<'r> {
             .ok_or_else(|| self.recording().why_untold(Probe::TcpConnects))
     }
 
-    /// Listening sockets that turned connections away.
+    /// Listening sockets that rejected connections.
     pub fn listeners(&self) -> Result<&'r [table::Listener], Missing> {
         let tables = &self.recording().tables;
         tables.listeners.as_deref().ok_or_else(|| self.recording().why_untold(Probe::ListeningSockets))
     }
 
-    /// BPF programs of others.
+    /// BPF programs of other software.
     pub fn programs(&self) -> Result<&'r [table::Program], Missing> {
         self.recording()
             .tables
@@ -91,7 +91,7 @@ impl<'r> Evidence<'r> {
         Ok(parsed(last)?.into_iter().filter_map(rise).collect())
     }
 
-    /// Why a file of network namespaces is of none of them.
+    /// Why a file of network namespaces was found in none of them.
     pub(crate) fn why_not_in_netns(&self, file: &str) -> Missing {
         let names = [format!("netns/0/{file}"), format!("proc/{file}")];
         let said = self.recording().said_of(&names.each_ref().map(String::as_str));
@@ -110,7 +110,7 @@ impl<'r> Evidence<'r> {
             }
         }
         found.retain(|_, (first, last)| first.at < last.at);
-        // Its own the host is told of twice, under its inode and as "host".
+        // The host's own namespace is there twice, under its inode and as "host".
         if found.len() > 1 {
             found.remove("host");
         }
@@ -175,7 +175,7 @@ mod tests {
         assert!(Evidence::of(&rec).connects().is_err());
     }
 
-    /// Whoever could not read says so of a row of files.
+    /// If a set of files could not be read, the reason is one entry for the whole set.
     #[test]
     fn why_a_file_is_of_no_namespace_is_what_was_said_of_its_row() {
         let (what, way_out) =

@@ -1,5 +1,5 @@
-//! Whom does a name mean: which pod, container, unit or user of those that were seen? One that means nobody, or several, is
-//! told which there are.
+//! Selects what a name means: which pod, container, unit or user of those that were seen. If a name means none, or several, the
+//! error lists the candidates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,37 +10,37 @@ use whyslow_model::table::{Cgroup, Group};
 use super::{Focus, Unseen};
 use crate::names::Names;
 
-/// So many are listed; more are counted.
+/// How many candidates are listed; more are counted.
 const LISTED: usize = 10;
-/// Less of an id is no name: two hex digits are those of one container in 256.
+/// A shorter part of an id does not select: two hex digits fit one container in 256.
 const SHORTEST_ID: usize = 4;
 
-/// Who is meant.
+/// The selected subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Picked {
-    /// Its cgroups, without those below.
+    /// Its cgroups, without the cgroups below them.
     pub groups: BTreeSet<u64>,
     /// The user.
     pub uid: Option<u32>,
-    /// As reports call it; "" where its first cgroup has its name.
+    /// Its name in reports; "" if its first cgroup has that name.
     pub name: String,
 }
 
-/// One that may be meant.
+/// One that may be selected.
 #[derive(Default)]
 struct Candidate {
-    /// As it is listed.
+    /// The text in the list of candidates.
     label: String,
-    /// Each means it.
+    /// Each of these names selects it.
     names: BTreeSet<String>,
-    /// The beginning of this means it, too.
+    /// The beginning of this id selects it, too.
     id: String,
     picked: Picked,
 }
 
 type Candidates = BTreeMap<String, Candidate>;
 
-/// Whom `on` means; `None`: it is a number or a path, which mean themselves, or nobody looked.
+/// What `on` selects; `None`: it is a number or a path, which select themselves, or the tasks were not recorded.
 pub fn pick(rec: &Recording, on: &Focus) -> Result<Option<Picked>, Unseen> {
     let (what, asked, all, way_out) = match on {
         Focus::Pid(_) | Focus::Name(_) | Focus::Cgroup(_) => return Ok(None),
@@ -54,7 +54,7 @@ pub fn pick(rec: &Recording, on: &Focus) -> Result<Option<Picked>, Unseen> {
     let found = if exact.is_empty() { all.values().filter(by_id).collect() } else { exact };
     match &found[..] {
         [one] => Ok(Some(one.picked.clone())),
-        // Nobody looked: that is what is to be said.
+        // The tasks were not recorded: the report has to say that.
         [] if rec.tables.tasks.is_none() => Ok(None),
         [] => {
             let seen = all.values().map(|one| one.label.as_str());
@@ -67,7 +67,7 @@ pub fn pick(rec: &Recording, on: &Focus) -> Result<Option<Picked>, Unseen> {
     }
 }
 
-/// Those that have the asked words in them first.
+/// The candidates that contain the asked words come first.
 fn listed<'c>(labels: impl Iterator<Item = &'c str>, asked: &str) -> String {
     let asked = asked.to_lowercase();
     let mut all: Vec<&str> = labels.collect();
@@ -78,7 +78,7 @@ fn listed<'c>(labels: impl Iterator<Item = &'c str>, asked: &str) -> String {
     if more > 0 { format!("{listed} and {more} more") } else { listed }
 }
 
-/// Each cgroup with what is known of it.
+/// Each cgroup with what is known about it.
 fn known<'r>(rec: &'r Recording) -> Vec<(&'r Cgroup, CgroupPath, Option<&'r Group>)> {
     let names = Names::of(rec);
     let one = |group: &'r Cgroup| {
@@ -131,7 +131,7 @@ fn containers(rec: &Recording) -> Candidates {
     all
 }
 
-/// By path: users have units of one name each, and containers theirs. What is called so and is no unit is meant, too.
+/// Units by path: each user has units of the same names, and so has each container. A cgroup with that name that is no unit counts, too.
 fn units(rec: &Recording, asked: &str) -> Candidates {
     let mut all = Candidates::new();
     for group in rec.tables.cgroups.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Findings of a subject, and whom a selector means.
+//! Findings of a subject, and what a selector means.
 
 use super::*;
 use whyslow_model::{Culprit, Missing};
@@ -143,7 +143,7 @@ fn processes_are_meant_by_their_name() {
     assert_eq!(shortened("fifteen-bytes-\u{e9}"), "fifteen-bytes-");
 }
 
-/// How it spent its time, and what is said of that where no rule says why.
+/// How the subject spent its time, and the note where no rule explains it.
 #[test]
 fn an_idle_one_is_said_to_be_idle_and_one_that_is_held_without_a_reason_is_said_to_be() {
     let told = |of: fn(&mut table::Task)| {
@@ -286,7 +286,7 @@ fn one_unit_in_two_hierarchies_is_one() {
     assert!(note(&rec, &Focus::Unit("web".into())).is_ok());
 }
 
-/// Its CPU time and its wait for one are read one after the other.
+/// Its CPU time and its wait for a CPU are read one after the other.
 #[test]
 fn the_parts_of_its_time_are_no_more_than_all_of_it() {
     let mut rec = host();

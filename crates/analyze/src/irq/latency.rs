@@ -1,4 +1,4 @@
-//! Why the IRQ latency of a CPU is high: the idle state that it wakes from, who keeps interrupts off, or nobody.
+//! Why the IRQ latency of a CPU is high: the idle state that it wakes from, a thread that keeps interrupts off, or neither.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) use stolen::own_ns;
 pub(crate) struct IdleState {
     /// "C3"; without a driver its number: "1".
     pub name: String,
-    /// What the driver says that leaving it takes.
+    /// The exit latency that the driver states.
     pub exit: Option<Duration>,
 }
 
@@ -59,16 +59,16 @@ impl IdleState {
     }
 }
 
-/// A hundredth of what a user notices: most wake-ups out of a state must take longer before the state is to blame.
+/// A hundredth of what a user notices: most wake-ups from a state must take longer than this before the state is to blame.
 const SLOW: Duration = Duration::from_millis(2);
-/// The shallowest state. On x86 a CPU spins there (POLL): who is late out of it was stopped from outside.
+/// The shallowest state in which a CPU sleeps. On x86 a CPU spins in state 0 (POLL): if it comes late from there, something outside stopped it.
 const SLEEPS: u32 = 1;
-/// ... three of four of them: a state that is slow is so every time, a host that is busy elsewhere is so at times.
+/// At most this part may be quick: a slow state is slow every time, a host that is busy elsewhere only at times.
 const OF_ALL: f64 = 0.25;
-/// ... and fewer say nothing.
+/// ... and fewer wake-ups than this prove nothing.
 const ENOUGH: u64 = 5;
 
-/// Whether waking out of this state is slow, not just now and then late.
+/// Whether waking from this state is slow, and not just late now and then.
 pub(crate) fn is_slow(row: &IrqLatency) -> bool {
     let counted: u64 = row.by_delay.iter().fold(0, |sum, n| sum.saturating_add(*n));
     row.state.is_some_and(|state| state >= SLEEPS)
@@ -76,7 +76,7 @@ pub(crate) fn is_slow(row: &IrqLatency) -> bool {
         && u128::from(row.quantile_ns(OF_ALL)) >= SLOW.as_nanos()
 }
 
-/// Idle states out of which CPUs wake slowly: (CPU, state). Not those whose latency may be what the hypervisor took.
+/// Idle states from which CPUs wake slowly: (CPU, state). States whose latency may be the hypervisor's are left out.
 pub(crate) fn slow_states(rec: &Recording) -> Vec<(u32, u32)> {
     let rows = rec.tables.irq_latencies.as_deref().unwrap_or_default();
     let stolen = Stolen::of(rec);
@@ -84,7 +84,7 @@ pub(crate) fn slow_states(rec: &Recording) -> Vec<(u32, u32)> {
     slow.filter_map(|row| Some((row.cpu, row.state?))).collect()
 }
 
-/// What was interrupted at the end of a gap, innermost first; `None`: the frames do not tell, or belong to the idle task.
+/// What was interrupted at the end of a gap, innermost first; `None`: the frames do not show it, or belong to the idle task.
 pub(crate) fn interrupted(gap: &Gap) -> Option<Vec<&str>> {
     let frames: Vec<&str> = gap.kernel.iter().map(|frame| symbol(frame)).collect();
     // The entry code of the interrupt is the outermost of its frames.
@@ -92,7 +92,7 @@ pub(crate) fn interrupted(gap: &Gap) -> Option<Vec<&str>> {
     (gap.pid != 0).then(|| frames.get(entry + 1..).unwrap_or_default().to_vec())
 }
 
-/// Why each CPU was late to those that waited for it, in words: "which wakes from idle state C3 ...".
+/// Why each CPU was late for the tasks that waited for it, in words: "which wakes from idle state C3 ...".
 pub(crate) struct Reasons<'r> {
     rec: &'r Recording,
     slow: Vec<(u32, u32)>,
@@ -104,12 +104,12 @@ impl<'r> Reasons<'r> {
     pub fn of(rec: &'r Recording) -> Self {
         let mut by_cpu: BTreeMap<u32, Keeper> = BTreeMap::new();
         for keeper in keepers(rec) {
-            by_cpu.entry(keeper.cpu).or_insert(keeper); // the one with the most time comes first
+            by_cpu.entry(keeper.cpu).or_insert(keeper); // the keeper with the most time comes first
         }
         Reasons { rec, slow: slow_states(rec), keepers: by_cpu }
     }
 
-    /// Of a CPU that was wanted in this state.
+    /// For a CPU that was needed while it was in this state.
     pub fn words(&self, cpu: u32, state: Option<u32>) -> String {
         match (state, self.keepers.get(&cpu)) {
             (Some(state), _) if self.slow.contains(&(cpu, state)) => {

@@ -1,8 +1,8 @@
-//! Waits for a CPU behind one that could not be made to let go of it: the kernel ran there with interrupts off, or with
-//! preemption off. Whoever was ready there waited for that, whatever its mask, weight or quota.
+//! Waits for a CPU behind a thread that could not be preempted: the kernel ran there with interrupts off, or with
+//! preemption off. All threads that were ready there waited for that, whatever their mask, weight or quota.
 //!
-//! Known from the times in which a CPU took no interrupt although one was due (`gaps`). Where a CPU has none of these rows:
-//! from who had it without a break (`runs`), and late sampling timers there.
+//! The source is the times in which a CPU took no interrupt although one was due (`gaps`). For a CPU without such rows it is
+//! the long runs without a break (`runs`), and late sampling timers there.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::Evidence;
 use crate::hashing::{Set, Table};
 use crate::parse::cpulist;
 
-/// A task of a real-time class takes the CPU from others within microseconds; with emulated CPUs within some milliseconds.
+/// A task of a real-time class preempts others within microseconds; with emulated CPUs within some milliseconds.
 const REAL_TIME_NS: u64 = 10_000_000;
-/// Among others each has a slice of 3 to 32 ms before another one gets the CPU.
+/// A task of another class has a slice of 3 to 32 ms before another one gets the CPU.
 const WITHOUT_A_BREAK_NS: u64 = 50_000_000;
-/// A sampling timer that is as late as this was held up by interrupts that were off (or by a stolen CPU).
+/// A sampling timer that is as late as this was delayed by interrupts that were off (or by a stolen CPU).
 const LATE_TIMER_NS: u64 = 50_000_000;
-/// A gap begins when an interrupt was due. They had been off before that, on a busy CPU since its last tick at most: 4 ms
-/// on most kernels. Never more than the gap itself, so that short ones are not blown up.
+/// A gap begins when an interrupt was due. Interrupts had been off before that, on a busy CPU since its last tick at most: 4 ms
+/// on most kernels. The added time is never more than the gap itself, so that short gaps are not blown up.
 const TICK_NS: u64 = 4_000_000;
 /// include/uapi/linux/sched.h: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
 const REAL_TIME: [u32; 3] = [1, 2, 6];
@@ -28,17 +28,17 @@ const REAL_TIME: [u32; 3] = [1, 2, 6];
 /// From, to.
 type Stretch = (u64, u64);
 
-/// Time, by thread, in which it was ready and waited behind such a stretch.
+/// Time, by thread, for which it was ready and waited behind such a stretch.
 pub fn waits(ev: &Evidence<'_>, tasks: &[Task]) -> Table<u32, u64> {
     let spans = ev.spans().unwrap_or_default();
     let mut waits = by_spans(ev, tasks, spans, &closed(ev, |_| true));
-    // Nobody queues on a CPU that is idle.
+    // On an idle CPU no task waits in the run queue.
     let closed = closed(ev, |gap| gap.state.is_none());
     let lengths = Lengths::of(&closed);
     // Masks are few, tasks are many.
     let mut by_mask: Table<&str, u64> = Table::default();
     for task in tasks.iter().filter(|task| task.runnable_ns > 0) {
-        // Short waits have no rows of their own: of these no more is known than where they were.
+        // Short waits have no rows of their own: only their CPUs are known.
         let ns = match waits.get(&task.pid) {
             Some(_) => continue,
             None => {
@@ -82,7 +82,7 @@ fn length(stretches: &[Stretch]) -> u64 {
 /// How long CPUs took no interrupts, in order of their numbers, as running sums: each mask asks for ranges of them.
 struct Lengths {
     cpus: Vec<u32>,
-    /// Of the first n.
+    /// The sum of the first n.
     sums: Vec<u128>,
 }
 
@@ -109,15 +109,15 @@ impl Lengths {
     }
 }
 
-/// Runs that are compared with waits. A CPU runs one task at a time, so each of the tasks that wait for one at a time is
-/// compared with each run there: at a load of 500 on each CPU 100,000 runs fit. Only rows that make no sense have more.
+/// Runs that are compared with waits. A CPU runs one task at a time, but each task that waits for it at that time is
+/// compared with each run there: at a load of 500 on each CPU 100,000 runs fit. Only invalid rows have more.
 const MOST_LOOKS: usize = 50_000_000;
 
-/// Who had a CPU for long without a break.
+/// Tasks that had a CPU for long without a break.
 struct Long<'r> {
-    /// Its sampling timer was late.
+    /// The CPU's sampling timer was late.
     late: bool,
-    /// By their begin.
+    /// The runs, by their begin.
     runs: Vec<&'r Run>,
     /// The latest end of the first n + 1.
     ends: Vec<u64>,
@@ -138,7 +138,7 @@ impl<'r> Long<'r> {
         }
     }
 
-    /// Those that overlap the time in which this thread was ready, and with rows that overlap each other a few more.
+    /// The runs that overlap the time for which this thread was ready; if rows overlap each other, a few more.
     fn during(&self, span: &Span) -> &[&'r Run] {
         let begin = self.ends.partition_point(|end| *end <= span.woken_ns);
         let end = self.runs.partition_point(|run| run.from_ns < span.to_ns);
@@ -146,7 +146,7 @@ impl<'r> Long<'r> {
     }
 }
 
-/// Of threads that have rows of their waits.
+/// For threads that have rows of their waits.
 fn by_spans(
     ev: &Evidence<'_>,
     tasks: &[Task],
@@ -162,20 +162,20 @@ fn by_spans(
         let near = during(own, span);
         let long = runs.get(&span.cpu);
         let urgent = real_time.contains(&span.pid);
-        // Where gaps tell who was held up, or the timer was in time, runs say nothing of who has no right to the CPU at once.
+        // Where gaps show the delay, or the timer was on time, a run does not delay a thread that has no right to the CPU at once.
         let late = own.is_empty() && long.is_some_and(|long| long.late);
         let runs = long.filter(|_| urgent || late).map_or(&[][..], |long| long.during(span));
         let sum = waits.entry(span.pid).or_default();
         if near.is_empty() && runs.is_empty() {
-            continue; // as most waits are
+            continue; // most waits end here
         }
         let Some(left) = looks.checked_sub(near.len().saturating_add(runs.len())) else {
-            *sum = sum.saturating_add(span.to_ns.saturating_sub(span.woken_ns)); // it may have been all of it
+            *sum = sum.saturating_add(span.to_ns.saturating_sub(span.woken_ns)); // all of it may have been such a wait
             continue;
         };
         looks = left;
         let mut stretches: Vec<Stretch> = near.iter().filter_map(|stretch| within(span, *stretch)).collect();
-        // Behind a run this short nobody was held up, whoever ran: most runs are, and need not be asked for their class.
+        // A run as short as that delays no thread, whatever the running task: most runs are, and their class need not be known.
         let shortest = if urgent { REAL_TIME_NS } else { WITHOUT_A_BREAK_NS };
         for run in runs.iter().filter(|run| run.pid != span.pid) {
             let Some((from, to)) = within(span, (run.from_ns, run.to_ns)) else { continue };
@@ -185,7 +185,7 @@ fn by_spans(
             }
             let held = match (urgent, real_time.contains(&run.pid)) {
                 (true, false) => true,
-                // It had the right to keep the CPU.
+                // The running task had the right to keep the CPU.
                 (false, true) => false,
                 _ => ns >= WITHOUT_A_BREAK_NS && late,
             };
@@ -198,7 +198,7 @@ fn by_spans(
     waits
 }
 
-/// By CPU: whether its sampling timer was late, and who had it for long without a break.
+/// By CPU: whether its sampling timer was late, and the tasks that had it for long without a break.
 fn long_runs<'r>(ev: &Evidence<'r>) -> Table<u32, Long<'r>> {
     let cpus = ev.cpus().unwrap_or_default().iter();
     let late: Set<u32> = cpus.filter(|row| row.worst_gap_ns >= LATE_TIMER_NS).map(|row| row.cpu).collect();
@@ -211,7 +211,7 @@ fn long_runs<'r>(ev: &Evidence<'r>) -> Table<u32, Long<'r>> {
     by_cpu
 }
 
-/// The threads of a real-time class; of several that had one id the last decides.
+/// The threads of a real-time class; if several had one id, the last one decides.
 fn real_time(tasks: &[Task]) -> Set<u32> {
     let mut urgent = Set::default();
     for task in tasks {
@@ -223,7 +223,7 @@ fn real_time(tasks: &[Task]) -> Set<u32> {
     urgent
 }
 
-/// Those of `stretches` (in order, without overlaps) in which the thread of `span` was ready.
+/// The `stretches` (in order, without overlaps) in which the thread of `span` was ready.
 fn during<'s>(stretches: &'s [Stretch], span: &Span) -> &'s [Stretch] {
     let begin = stretches.partition_point(|(_, to)| *to <= span.woken_ns);
     let end = stretches.partition_point(|(from, _)| *from < span.to_ns);
@@ -288,11 +288,11 @@ mod tests {
 
     #[test]
     fn gaps_of_the_cpu_tell_to_the_moment() {
-        // Two rows of one stretch, one on another CPU, and one before it was ready.
+        // Two rows of one stretch, one row on another CPU, and one from before the thread was ready.
         let gaps =
             vec![gap(1, 124, 150), gap(1, 130, 150), gap(1, 180, 200), gap(0, 100, 300), gap(1, 60, 90)];
         let reported = host([0, 0], 150).with(|t| t.gaps = Some(gaps));
-        // Of each up to a tick before.
+        // Each row is extended by up to a tick before it.
         assert_eq!(waited_in(&reported), Some((30 + 24) * MS));
         let none = host([0, 0], 0).with(|t| t.gaps = Some(vec![gap(0, 100, 300)]));
         assert_eq!(waited_in(&none), Some(0));
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn no_stretch_of_time_counts_twice() {
         assert_eq!(merged(vec![(5, 9), (0, 3), (2, 4), (6, 7), (9, 9)]), [(0, 4), (5, 9)]);
-        // A real-time task behind one that has interrupts off for a part of its run.
+        // A real-time task waits behind a task that has interrupts off for a part of its run.
         let host = host([1, 0], 0).with(|t| t.gaps = Some(vec![gap(1, 150, 200)]));
         assert_eq!(waited_in(&host), Some(190 * MS));
     }
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_task_of_a_real_time_class_waits_for_nobody_else() {
         assert_eq!(waited([1, 0], 0), Some(190 * MS));
-        assert_eq!(waited([0, 1], 150), Some(0), "that one had the right to keep it");
+        assert_eq!(waited([0, 1], 150), Some(0), "the running task had the right to keep the CPU");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who held a lock while others waited for it, and what the holder did meanwhile.
+//! Threads that held a lock while others waited for it, and what each holder did meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::hashing::Table;
 use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{self, Stacks, released_by};
 
-/// Holders told of one lock: those who caused the most waiting.
+/// Holders reported for one lock: those that caused the most waiting.
 const HOLDERS: usize = 8;
-/// Things told that a holder did: the longest.
+/// Activities reported for one holder: the longest.
 const DEEDS: usize = 3;
 
 /// A stretch of time.
 type Stretch = (u64, u64);
 
-/// What is known of holders.
+/// What is known about holders.
 pub(super) struct Holders<'r> {
     stacks: &'r Stacks<'r>,
     /// By lock, in order of time.
@@ -54,27 +54,27 @@ impl<'r> Holders<'r> {
         Holders { stacks, holds, rows }
     }
 
-    /// Holders of the lock at `address` while `waits` lasted, those who caused the most waiting first.
+    /// Holders of the lock at `address` while `waits` lasted, those that caused the most waiting first.
     pub fn of_lock(&self, address: u64, waits: &[&Span], on_cpu: &OnCpu<'_>) -> Vec<Holder> {
         let mut caused: BTreeMap<u32, Caused> = BTreeMap::new();
         for span in waits {
             self.blame(address, span, &mut caused);
         }
-        // Put in order before they are told of: a lock has hundreds, and what each did is looked up row by row.
+        // Sorted before they are described: a lock has hundreds of holders, and what each did is looked up row by row.
         let mut most: Vec<(u32, Caused)> = caused.into_iter().collect();
         most.sort_by_key(|(pid, caused)| (std::cmp::Reverse(caused.ns), *pid));
         most.truncate(HOLDERS);
         most.into_iter().map(|(pid, caused)| self.reported(pid, caused, on_cpu)).collect()
     }
 
-    /// Share out one wait among those who were seen to hold the lock in it.
+    /// Divides one wait among the threads that were seen to hold the lock in it.
     fn blame(&self, address: u64, span: &Span, caused: &mut BTreeMap<u32, Caused>) {
         let Some(lock) = &span.lock else { return };
         let mut seen = self.seen(address, span, lock);
         seen.retain(|(_, pid)| *pid != 0 && *pid != span.pid);
         let from = span.at_ns;
         if let Some(first) = seen.first_mut() {
-            // Nobody was seen before the first: he is the best guess.
+            // No holder was seen before the first one: it is the best guess for that time, too.
             first.0 = from;
         }
         let ends = seen.iter().skip(1).map(|(at, _)| *at).chain([span.woken_ns]);
@@ -86,11 +86,11 @@ impl<'r> Holders<'r> {
         self.note_release(span, caused);
     }
 
-    /// (when, who) in order of time: the word at the begin, what was seen since, the word read again, who woke.
+    /// (when, holder) in order of time: the lock word at the begin, holders seen since, the word read again, the waker.
     fn seen(&self, address: u64, span: &Span, lock: &LockWait) -> Vec<(u64, u32)> {
         let (from, to) = (span.at_ns, span.woken_ns);
         let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task).map(|waker| waker.pid);
-        // Readers leave no trace but the last one's name: who let the waiter go was one of them for sure.
+        // Readers leave no trace except the name of the last one: the thread that woke the waiter was one of them for sure.
         let owner = if lock.reader_owned { waker.unwrap_or(lock.owner) } else { lock.owner };
         let mut seen = vec![(from, owner)];
         let rows = self.holds.get(&address).map_or(&[][..], Vec::as_slice);
@@ -98,7 +98,7 @@ impl<'r> Holders<'r> {
         let inside = rows.get(begin..).unwrap_or_default().iter().take_while(|hold| hold.at_ns < to);
         seen.extend(inside.map(|hold| (hold.at_ns, hold.pid)));
         if seen.len() == 1 && lock.owner_again != 0 && lock.owner_again != owner {
-            // It changed hands at a time that nobody saw.
+            // The lock changed hands at a time that was not observed.
             seen.push((from.saturating_add(to.saturating_sub(from) / 2), lock.owner_again));
         }
         if seen.iter().all(|(_, pid)| *pid == 0 || *pid == span.pid) {
@@ -135,7 +135,7 @@ impl<'r> Holders<'r> {
         Holder { pid, who: Who::Task { comm: name, work }, caused: Duration::from_nanos(caused.ns), did }
     }
 
-    /// What the rows of `pid` say that it did in these stretches, the longest first.
+    /// What `pid` did in these stretches by its rows, the longest first.
     fn deeds(&self, pid: u32, rows: &[&Span], meanwhile: &[Stretch], on_cpu: &OnCpu<'_>) -> Vec<Deed> {
         let mut deeds: BTreeMap<Deed, u64> = BTreeMap::new();
         let mut add = |deed: Deed, ns: u64| {
@@ -183,7 +183,7 @@ fn union(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
     united
 }
 
-/// How much of a stretch lies within these.
+/// The part of a stretch that lies within these.
 fn within(stretch: Stretch, among: &[Stretch]) -> u64 {
     let begin = among.partition_point(|(_, to)| *to <= stretch.0);
     let near = among.get(begin..).unwrap_or_default().iter().take_while(|(from, _)| *from < stretch.1);

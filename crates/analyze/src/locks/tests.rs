@@ -134,7 +134,7 @@ fn a_lock_that_changes_hands_is_shared_out_by_time() {
     let mut rec = recording(vec![waiter(1, 0, 100, 9)]);
     rec.tables.holds = Some(vec![hold(70, 8), hold(30, 7), hold(500, 6), hold(40, 7)]);
     assert_eq!(holders(&reported(&rec)), [(7, 40), (8, 30), (9, 30)]);
-    // Read again by the waiter: it changed at a time that nobody saw.
+    // The waiter read the word again: the lock changed hands at a time that was not observed.
     let mut again = waiter(1, 0, 100, 9);
     again.lock.as_mut().unwrap().owner_again = 5;
     assert_eq!(holders(&reported(&recording(vec![again]))), [(5, 50), (9, 50)]);
@@ -157,9 +157,9 @@ fn who_woke_the_waiter_held_it_unless_an_interrupt_did() {
     let account = reported(&recording(vec![span.clone()]));
     assert_eq!(holders(&account), [(9, 40)]);
     assert_eq!(account.holders[0].who.to_string(), "kworker/0:1 (css_killed_work_fn)");
-    assert_eq!(did(&account.holders[0]), ["gave it back in cgroup_kn_unlock"]);
+    assert_eq!(did(&account.holders[0]), ["released the lock in cgroup_kn_unlock"]);
     span.waker = waker(Context::Softirq);
-    assert_eq!(holders(&reported(&recording(vec![span]))), [], "it interrupted somebody");
+    assert_eq!(holders(&reported(&recording(vec![span]))), [], "the waker is an interrupt");
 }
 
 #[test]
@@ -255,5 +255,5 @@ fn a_wait_that_lasted_already_when_the_window_began_is_told_by_its_stack() {
     assert!(lock.sites[0].site.starts_with("cgroup_kn_lock_live < cgroup_mkdir"), "{:?}", lock.sites);
     assert_eq!(other.write.total, Duration::from_millis(30), "which lock it is the kernel has said");
     assert_eq!(told(vec![begun(10)], true), [], "it is none that the kernel says");
-    assert_eq!(told(vec![begun(0)], false), [], "one of many that no tracepoint tells");
+    assert_eq!(told(vec![begun(0)], false), [], "one of many locks without a tracepoint");
 }

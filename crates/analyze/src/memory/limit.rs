@@ -1,4 +1,4 @@
-//! Where a memory limit is set, and which others must be raised with it.
+//! The file of a memory limit, and other limits that must be raised with it.
 
 use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::{Finding, command};
@@ -25,8 +25,8 @@ pub(crate) fn files(group: &Cgroup) -> String {
     group.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", group.path))
 }
 
-/// `found`, with what fills the limit. Where that is to a good part what no process's end gives back, a higher limit may fill with the same:
-/// `raised` says how, as a fix or as advice.
+/// `found`, with what fills the limit. If a good part of that is memory which no process gives back when it ends, a higher limit may fill up
+/// in the same way: `raised` says how to raise it, as a fix or as advice.
 pub(crate) fn with_what_fills_it(
     found: Finding,
     uses: Option<Uses>,
@@ -53,7 +53,7 @@ pub(crate) fn with_what_fills_it(
     }
 }
 
-/// The commands of its fixes in their words: none of them is the first thing to do.
+/// Moves the commands of its fixes into their texts: none of them is the first thing to do.
 pub(crate) fn as_advice(mut found: Finding) -> Finding {
     for fix in &mut found.fixes {
         if let Some(command) = fix.command.take() {
@@ -64,6 +64,6 @@ pub(crate) fn as_advice(mut found: Finding) -> Finding {
 }
 
 /// Files in a tmpfs and System V segments count for the group that wrote them until they are removed; anonymous mappings that processes share,
-/// and memfd, end with them.
-pub(crate) const SHARED_ADVICE: &str = "remove what is left in tmpfs: it counts until it is removed, also when its writers have ended; \
-                                        what a database shares among its processes is wanted: then the limit is too small";
+/// and memfd, end with their processes.
+pub(crate) const SHARED_ADVICE: &str = "remove what is left in tmpfs: its files count until they are removed, even after their writers have ended; \
+                                        memory that a database shares among its processes is needed: then the limit is too small";

@@ -1,10 +1,10 @@
 //! What a memory limit costs the tasks under it: pages of files refaulted, pages swapped in, and the reclaim for both.
 //!
-//! With a limit that holds all they use, none of it would happen: the work left is what they do between the misses.
+//! With a limit that holds all that the tasks use, none of this would happen: the work left is what they do between the misses.
 //! So the cost of a miss is its CPU time (samples in the functions that fill the page cache or swap in), the wait for
 //! the device, and the reclaim that made room, by the wall clock of the tasks themselves. Reclaim serves both kinds of
-//! pages: it is shared out by where the time of the misses went. Ready time is lost in proportion: CPU time not needed is not
-//! waited for.
+//! pages: its time is divided in proportion to the time of the misses. Ready time is lost in proportion: CPU time that is not needed
+//! has no wait either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,18 +21,18 @@ const MAX_DEPTH: usize = 64;
 /// CPU time and waits of one kind of miss, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Miss {
-    /// CPU time in the functions that serve it.
+    /// CPU time in the functions that serve the miss.
     pub cpu: f64,
-    /// Ready time that this CPU time brought with it.
+    /// Ready time for this CPU time.
     pub ready: f64,
     /// Wait for the device.
     pub io: f64,
-    /// Its part of the reclaim at the limit.
+    /// The miss's part of the reclaim at the limit.
     pub reclaim: f64,
 }
 
 impl Miss {
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.cpu + self.ready + self.io + self.reclaim
@@ -41,7 +41,7 @@ impl Miss {
 
 /// What happened under one limit.
 pub struct Limited<'r> {
-    /// The cgroup whose limit it is.
+    /// The cgroup with the limit.
     pub cgroup: &'r Cgroup,
     /// The limit, in bytes.
     pub limit: u64,
@@ -49,7 +49,7 @@ pub struct Limited<'r> {
     pub high: bool,
     /// Tasks under it.
     pub tasks: Vec<&'r Task>,
-    /// All their memory work.
+    /// The memory work of all of them.
     pub work: Memory,
     /// Reading pages of files (again).
     pub refill: Miss,
@@ -58,26 +58,26 @@ pub struct Limited<'r> {
 }
 
 impl Limited<'_> {
-    /// The part of the pages read that had been evicted: at least, and likely. What was read before the first refault
-    /// is of unknown history; if it is the smaller part, it is taken to be like the rest.
+    /// The part of the pages read that had been evicted: at least, and likely. The history of pages read before the first refault
+    /// is not known; if they are the smaller part, they are taken to be like the rest.
     #[must_use]
     pub fn refault_share(&self) -> (f64, f64) {
         share_of_reads(&self.work, self.work.pages_refaulted)
     }
 }
 
-/// Pages that went and came back, in whatever way.
+/// Pages that were evicted and came back, in whatever way.
 pub fn came_back(work: &Memory) -> u64 {
     refaulted(work).saturating_add(work.pages_dropped)
 }
 
-/// Pages that reclaim had evicted and that came back, whoever's reclaim it was.
+/// Pages that reclaim had evicted and that came back, whichever task reclaimed.
 pub fn refaulted(work: &Memory) -> u64 {
     let taken = work.pages_taken_at_limit.saturating_add(work.pages_taken_by_reclaim);
     work.pages_refaulted.saturating_add(taken)
 }
 
-/// The part that so many pages are of those that were read: at least, and likely.
+/// The share of this many pages in those that were read: at least, and likely.
 pub fn share_of_reads(work: &Memory, again: u64) -> (f64, f64) {
     let (added, again) = (work.pages_added as f64, again as f64);
     if added <= 0.0 {
@@ -142,14 +142,14 @@ fn count_refaults(ev: &Evidence<'_>, seen_everywhere: u64, work: &mut Memory) {
     }
 }
 
-/// The probe knows a refault only if it saw the eviction, too, within the window. The kernel remembers evictions from
-/// before (shadow entries, mm/workingset.c) and counts refaults for the host: the part that `seen` is of those `seen_everywhere`.
+/// The probe knows a refault only if it saw the eviction, too, within the window. The kernel remembers earlier evictions
+/// (shadow entries, mm/workingset.c) and counts refaults for the host: this is the share of `seen` in `seen_everywhere`.
 pub fn with_those_before(ev: &Evidence<'_>, seen_everywhere: u64, seen: u64) -> Option<u64> {
     let all = ev.vmstat_delta("workingset_refault_file").ok().filter(|_| seen > 0)?;
     Some((all as f64 * seen as f64 / seen_everywhere.max(1) as f64) as u64)
 }
 
-/// The nearest cgroup with a limit that was met; else the nearest that is about at its memory.high; else the nearest with a
+/// The nearest cgroup whose limit was met; else the nearest one that is close to its memory.high; else the nearest with a
 /// limit.
 fn limiter_of<'r>(id: u64, by_id: &Table<u64, &'r Cgroup>) -> Option<&'r Cgroup> {
     let up = |group: &&'r Cgroup| by_id.get(&group.parent).copied();
@@ -165,14 +165,14 @@ fn limiter_of<'r>(id: u64, by_id: &Table<u64, &'r Cgroup>) -> Option<&'r Cgroup>
     at_high.or(nearest)
 }
 
-/// Whether the group's own limit was met for sure: it was counted, or more is used than memory.high allows.
+/// Whether the group's own limit was met for sure: the kernel counted it, or the group uses more than memory.high allows.
 fn was_met(cgroup: &Cgroup) -> bool {
     let met =
         |memory: &CgroupMemory| memory.limit_hits > 0 || memory.high.is_some_and(|high| memory.usage > high);
     cgroup.memory.as_ref().is_some_and(met)
 }
 
-/// Of memory.high no count is kept in the table: who was held there and has been reclaimed from uses about as much.
+/// The table has no count for memory.high: a group that was held there and reclaimed uses about as much as memory.high.
 fn is_at_high(cgroup: &Cgroup) -> bool {
     const NEARLY: f64 = 0.95;
     let at =
@@ -180,12 +180,12 @@ fn is_at_high(cgroup: &Cgroup) -> bool {
     cgroup.memory.as_ref().is_some_and(at)
 }
 
-/// A group of a v1 hierarchy: these have a number, kept in the top byte of the id; the unified one has none.
+/// A group of a v1 hierarchy: v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
 pub fn is_v1(cgroup: &Cgroup) -> bool {
     cgroup.id >> 56 != 0
 }
 
-/// The counter of memory.stat that counts what its children did, too: on v1 those have names of their own.
+/// The counter of memory.stat that includes the group's children: on v1 such counters have names of their own.
 pub fn counter(cgroup: &Cgroup, name: &str) -> String {
     if is_v1(cgroup) { format!("total_{name}") } else { name.to_owned() }
 }
@@ -200,7 +200,7 @@ pub fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
     }
 }
 
-/// All of it, as one.
+/// The sum of the rows.
 pub fn sum(rows: &[&Memory]) -> Memory {
     rows.iter().fold(Memory::default(), |mut all, row| {
         all.limit_reclaim_ns = all.limit_reclaim_ns.saturating_add(row.limit_reclaim_ns);
@@ -218,7 +218,7 @@ pub fn sum(rows: &[&Memory]) -> Memory {
     })
 }
 
-/// What samples and stacks say of each thread.
+/// What samples and stacks show about each thread.
 pub struct Seen<'r> {
     on_cpu: Table<u32, Vec<(Doing, u64)>>,
     waiting: Table<u32, Vec<(Doing, &'r Wait)>>,
@@ -259,7 +259,7 @@ pub fn misses(seen: &Seen<'_>, pids: &BTreeSet<u32>, tasks: &[&Task], work: &Mem
     let (file_cpu, swap_cpu) = (cpu(Doing::Refill), cpu(Doing::SwapIn));
     let (file, swap) = (file_cpu + io * file_wait, swap_cpu + io * swap_wait);
     let for_files = if file + swap > 0.0 { file / (file + swap) } else { by_pages };
-    // Ready time within reclaim is in its wall time already; the rest goes with the CPU time outside it.
+    // Ready time within reclaim is in its wall time already; the rest is divided like the CPU time outside it.
     let reclaim_cpu = cpu(Doing::LimitReclaim).min(exec);
     let inside = (reclaim - reclaim_cpu - waited_in_reclaim(seen, pids)).clamp(0.0, ready);
     let ready_for = |cpu: f64| (ready - inside) * (cpu / (exec - reclaim_cpu).max(1.0)).min(1.0);
@@ -276,7 +276,7 @@ fn waited_in_reclaim(seen: &Seen<'_>, pids: &BTreeSet<u32>) -> f64 {
     own.map(|(_, wait)| wait.ns as f64).sum()
 }
 
-/// Of these tasks' I/O wait: the part for pages of files, and for swap. Stacks are a sample; without any, pages decide.
+/// These tasks' I/O wait, divided: the part for pages of files, and for swap. Stacks are a sample; without any, pages decide.
 fn wait_shares(seen: &Seen<'_>, pids: &BTreeSet<u32>, by_pages: f64) -> (f64, f64) {
     let (mut file, mut swap, mut whole) = (0.0, 0.0, 0.0);
     for (doing, wait) in seen.waits(pids).filter(|(_, wait)| wait.state == "io") {
@@ -300,7 +300,7 @@ mod tests {
         Cgroup { id, parent, memory: Some(memory), ..Cgroup::default() }
     }
 
-    /// As Kubernetes sets them: the container's memory.high is a part of its limit, the pod has a limit of its own.
+    /// As Kubernetes sets limits: the container's memory.high is a part of its limit, and the pod has a limit of its own.
     fn named(app: CgroupMemory, pod_hits: u64) -> u64 {
         let of_pod =
             CgroupMemory { limit: Some(1024 * MIB), limit_hits: pod_hits, ..CgroupMemory::default() };

@@ -1,7 +1,7 @@
-//! What fills a memory limit: heap, tmpfs and shared memory, page cache, the kernel's own.
+//! What fills a memory limit: heap, tmpfs and shared memory, page cache, the kernel's own memory.
 //!
-//! Page cache goes when room is wanted; the others stay. Heap, and memory that processes share without a file, go with their processes: what
-//! lies in a tmpfs stays until somebody removes it. Both are "shmem" to the kernel.
+//! The kernel evicts page cache when it needs room; the other kinds stay. Heap, and memory that processes share without a file, are freed when
+//! their processes end; files in a tmpfs stay until they are removed. The kernel counts both kinds of shared memory as "shmem".
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use whyslow_model::Bytes;
 
 use crate::parse::flat::Flat;
 
-/// What has less than this part of all (1 in 4) is not what fills it.
+/// A use with less than this part of all (1 in 4) is not reported as what fills the limit.
 const NOTABLE: u64 = 4;
 
 /// Memory charged to a cgroup and those below it, in bytes.
@@ -26,11 +26,11 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// From `memory.stat`, with what the group uses of all: on v1 the kernel's part is what is left of it.
+    /// From `memory.stat`, with the group's total use: on v1 the kernel's part is the rest of the total.
     #[must_use]
     pub fn of(stat: &Flat, usage: u64) -> Option<Self> {
         let get = |name: &str| stat.get(name).copied();
-        // v1 has the sums of the group and of all below it side by side (mm/memcontrol-v1.c, memcg1_stat_format).
+        // v1 has two sums side by side: of the group alone, and with all below it (mm/memcontrol-v1.c, memcg1_stat_format).
         if let (Some(heap), Some(cache), Some(shared)) =
             (get("total_rss"), get("total_cache"), get("total_shmem"))
         {
@@ -38,7 +38,7 @@ impl Uses {
             return Some(Uses { heap, shared, cache: cache.saturating_sub(shared), kernel });
         }
         let (heap, file, shared) = (get("anon")?, get("file")?, get("shmem")?);
-        // The sum is there since v5.18 (a8c49af3be5f).
+        // The kernel has this sum since v5.18 (a8c49af3be5f).
         let parts = ["kernel_stack", "pagetables", "percpu", "slab"];
         let sum = || parts.iter().filter_map(|name| get(name)).fold(0, u64::saturating_add);
         let kernel = get("kernel").unwrap_or_else(sum).saturating_add(get("sock").unwrap_or(0));
@@ -59,7 +59,7 @@ impl Uses {
         self.is_notable(self.shared)
     }
 
-    /// What of it cannot be evicted, and is a good part: "240 MiB of it are files in tmpfs or shared memory". The end of a sentence.
+    /// The uses that cannot be evicted and are a good part: "240 MiB of it are files in tmpfs or shared memory". The end of a sentence.
     #[must_use]
     pub fn notable(&self) -> String {
         let parts = [
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn on_v1_the_kernels_part_is_what_is_left() {
-        // Linux 6.18, with a tmpfs; the first lines are without the groups below.
+        // Linux 6.18, with a tmpfs; the first lines do not include the groups below.
         let text = "cache 4096\nrss 4096\nshmem 0\ntotal_cache 323141632\ntotal_rss 94842880\ntotal_shmem 251658240\n";
         let uses = Uses::of(&flat::parse(text).unwrap(), 419_430_400).unwrap();
         assert_eq!((uses.heap, uses.shared), (94_842_880, 251_658_240));

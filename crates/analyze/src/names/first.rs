@@ -1,4 +1,4 @@
-//! The first command of a cgroup's tree: what a group is called that nobody has named. A job's oldest process is what was
+//! The first command of a cgroup's tree: the name of a group without an owner. The oldest process of a job is the one that was
 //! started there; all others are its children, or came later.
 
 use whyslow_model::Recording;
@@ -14,7 +14,7 @@ type Oldest<'r> = (u64, u32, &'r str);
 pub(super) struct First<'r>(Table<&'r str, Oldest<'r>>);
 
 impl<'r> First<'r> {
-    /// Hierarchies of v1 have groups of one path each: they are one.
+    /// The hierarchies of v1 each have a group of the same path: they count as one.
     pub fn of(rec: &'r Recording) -> Self {
         let groups = rec.tables.cgroups.as_deref().unwrap_or_default();
         let paths: Table<u64, &str> = groups.iter().map(|group| (group.id, group.path.as_str())).collect();
@@ -32,7 +32,7 @@ impl<'r> First<'r> {
         first
     }
 
-    /// A group without processes is that of the only one below it that has some: of several none is the first.
+    /// A group without processes takes the first command of the only group below it that has some; with several such groups it has none.
     fn climb(&mut self, paths: impl Iterator<Item = &'r str>) {
         let depth = |path: &str| path.bytes().filter(|byte| *byte == b'/').count();
         let mut by_depth: Vec<(usize, &str)> = paths.map(|path| (depth(path), path)).collect();
@@ -58,7 +58,7 @@ impl<'r> First<'r> {
     }
 }
 
-/// Of others it is not known when they began, or they are none.
+/// For other rows the start is not known, or they are no processes.
 fn is_process(task: &Task) -> bool {
     task.pid == task.tgid && task.begun_ns > 0 && task.folded == 0 && !task.kthread && !task.comm.is_empty()
 }
@@ -97,7 +97,7 @@ mod tests {
             First::of(&rec).of_tree(path).map(|(pid, comm)| (pid, comm.to_owned()))
         };
         assert_eq!(of(&tasks, "/jobs/17"), Some((4711, "make".into())));
-        assert_eq!(of(&tasks, "/jobs"), Some((4711, "make".into())), "nobody else is below");
+        assert_eq!(of(&tasks, "/jobs"), Some((4711, "make".into())), "no other process is below");
         assert_eq!(of(&tasks, "/a/b"), Some((8, "job".into())));
         assert_eq!(of(&tasks, "/jobs/18"), None, "when it began is not known");
         tasks.push(task(5, 3, 6, "other"));

@@ -1,4 +1,4 @@
-//! Names from paths alone, and from what owners say; processes together.
+//! Names from paths alone, and from what owners report; processes together.
 
 use super::*;
 
@@ -130,7 +130,7 @@ fn what_its_owner_calls_it_comes_first() {
     let subject = called(&groups, &path);
     assert_eq!(subject.name, "pod shop/web-0, container nginx");
     assert_eq!((subject.pod, subject.image), (text("shop/web-0"), text("nginx:1.27")));
-    // Neither the pod itself nor what is made below later has a row.
+    // Neither the pod itself nor a group that is created below it later has a row.
     assert_eq!(called(&groups, &pod).name, "pod shop/web-0");
     assert_eq!(called(&groups, &format!("{path}/init")).name, "pod shop/web-0, container nginx/init");
     let elsewhere = format!("/system.slice/docker-{ID}.scope");

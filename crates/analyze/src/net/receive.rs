@@ -1,4 +1,4 @@
-//! Queues between the network and a reader: what spilled, whose queue it was, why he reads late, what the softirq did.
+//! Queues between the network and a reader: what overflowed, which process owns the queue, why it reads late, what the softirq did.
 
 mod readers;
 mod softirq;

@@ -1,4 +1,4 @@
-//! Who wrote, and how much: by waits and CPU time of writers, by bytes that tasks wrote, by requests of cgroups.
+//! Which tasks wrote, and how much: by waits and CPU time of writers, by bytes that tasks wrote, by requests of cgroups.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::hashing::Set;
 use crate::stacks::symbol;
 use crate::wait_reasons::{self, Stacks};
 
-/// Waits of who writes to a file system or a disk.
+/// Waits of tasks that write to a file system or a disk.
 const WRITING: &[Reason] = &[
     Reason::Journal,
     Reason::Writeback,
@@ -23,11 +23,11 @@ const WRITING: &[Reason] = &[
     Reason::DirtyThrottling,
     Reason::IoThrottle,
 ];
-/// Waits of who has dirtied pages that are to be written now.
+/// Waits of tasks that have dirtied pages which must be written now.
 const DATA: &[Reason] = &[Reason::Writeback, Reason::Wbt, Reason::DirtyThrottling];
 /// ... and waits for them at the disk: mm/filemap.c, mm/page-writeback.c.
 const PAGES: &[&str] = &["folio_wait_writeback", "wait_on_page_writeback", "__filemap_fdatawait_range"];
-/// Who waits here waits for pages that were dirty, and for nothing of a journal: fs/fs-writeback.c.
+/// A task that waits in these functions waits for pages that were dirty, and not for a journal: fs/fs-writeback.c.
 const SYNCS: &[&str] = &[
     "wb_wait_for_completion",
     "wait_sb_inodes",
@@ -35,8 +35,8 @@ const SYNCS: &[&str] = &[
     "__inode_wait_for_writeback",
     "writeback_inodes_sb",
 ];
-/// CPU time in these functions dirties pages or a journal, by how their names begin: the file systems with a journal, and
-/// what they are called by. fs/ext4, fs/xfs, fs/btrfs, fs/f2fs, fs/jbd2, mm/filemap.c.
+/// CPU time in these functions dirties pages or a journal; the list holds prefixes of names: the file systems with a journal, and
+/// the functions that call them. fs/ext4, fs/xfs, fs/btrfs, fs/f2fs, fs/jbd2, mm/filemap.c.
 const DIRTIES: &[&str] = &[
     "ext4_buffered_write",
     "ext4_da_write",
@@ -62,10 +62,10 @@ const DIRTIES: &[&str] = &[
     "blkdev_write_iter",
 ];
 
-/// What the waits and samples of a recording tell of writing.
+/// What the waits and samples of a recording show about writing.
 #[derive(Default)]
 pub(super) struct Wrote {
-    /// Ns of waiting and CPU time by process, and of each by the device or journal that it was for; "" where that is not known.
+    /// Ns of waiting and CPU time by process, and within it by the device or journal that it was for; "" where that is not known.
     time: BTreeMap<u32, BTreeMap<String, u64>>,
     /// Processes that waited for data of files to be written.
     waited: Set<u32>,
@@ -76,13 +76,13 @@ pub(super) struct Wrote {
 pub(super) struct Bytes {
     /// By process.
     known: BTreeMap<u32, u64>,
-    /// Processes of which a thread's are not known.
+    /// Processes with a thread whose bytes are not known.
     unknown: Set<u32>,
 }
 
 impl OwnWork<'_, '_> {
-    /// Whether a wait was for data alone. Metadata goes by way of the journal, and is nobody's bytes: whoever waits for it, at
-    /// whichever hop, waits for no data.
+    /// Whether a wait was for data alone. Metadata is written through the journal, and no task's bytes count it: a wait for the journal, at
+    /// any hop, is not for data.
     pub(super) fn is_for_data(&self, reported: &HostChain<'_>) -> bool {
         let is_sync = |frame: &String| SYNCS.contains(&symbol(frame));
         let mut reasons = reported.chain.hops.iter().map(|hop| hop.reason);
@@ -91,7 +91,7 @@ impl OwnWork<'_, '_> {
             && self.ev.stacks().kernel(reported.head.stack).iter().any(is_sync)
     }
 
-    /// Who wrote: looked for once, if anybody waits for it.
+    /// What each task wrote: computed on demand, at most once.
     fn wrote(&self) -> &Wrote {
         self.wrote.get_or_init(|| {
             let mut wrote = Wrote::default();
@@ -135,7 +135,7 @@ impl OwnWork<'_, '_> {
         }
     }
 
-    /// Who else wrote most where the chain ends, and the share of all others in what was written.
+    /// The other task that wrote most where the chain ends, and the share of all others in what was written.
     pub(super) fn others(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<(Writer, f64)> {
         let device = device_at_the_end(chain);
         let journal = chain.hops.iter().map(|hop| hop.who.comm()).find(|who| who.starts_with("jbd2/"));
@@ -158,7 +158,7 @@ impl OwnWork<'_, '_> {
                     continue;
                 }
                 Some(false) => {}
-                None => continue, // nobody is blamed for what may be the waiter's own
+                None => continue, // this may be the waiter's own work: no other task is blamed for it
             }
             others += sum;
             if sum > most.1 {
@@ -166,7 +166,7 @@ impl OwnWork<'_, '_> {
             }
         }
         let by_time = if own + others > 0.0 { others / (own + others) } else { 0.0 };
-        // Many small syncs take much time, and no more of a disk than they wrote.
+        // Many small syncs take much time, but only as much of the disk's time as the bytes they wrote.
         let by_bytes =
             self.written_to_one_disk().filter(|_| data).and_then(|disk| self.by_bytes(heads, disk));
         let by_time = by_time.min(by_bytes.unwrap_or(1.0));
@@ -180,9 +180,9 @@ impl OwnWork<'_, '_> {
         (share > 0.0).then_some((writer, share.min(1.0)))
     }
 
-    /// Of the bytes that tasks wrote, the share of others; `None`: they are not counted, or not of all who wrote. Pages count
-    /// when they are made dirty: who did so before the window, and waits for them now, has none; and those of other file
-    /// systems (NFS) or of files that are deleted at once never come to the disk, which wrote `disk` bytes.
+    /// The share of others in the bytes that tasks wrote; `None`: bytes are not counted, or not for all writers. The kernel counts pages
+    /// when they are dirtied: a task that dirtied them before the window, and waits for them now, has no bytes. Pages of other file
+    /// systems (NFS), or of files that are deleted at once, never reach the disk, which wrote `disk` bytes.
     fn by_bytes(&self, heads: &[u32], disk: u64) -> Option<f64> {
         let (mut own, mut others) = (0.0, 0.0);
         let Bytes { known, unknown } = self.bytes();
@@ -226,8 +226,8 @@ impl OwnWork<'_, '_> {
         })
     }
 
-    /// What was written to disks, if nearly all of it was to one: bytes are counted by task, whichever disk they are for.
-    /// Devices that are made of others have rows beside those.
+    /// The bytes that were written to disks, if nearly all went to one disk: tasks' bytes are counted whatever their disk.
+    /// Devices that consist of other devices have rows beside these.
     fn written_to_one_disk(&self) -> Option<u64> {
         const MADE_OF_OTHERS: [&str; 6] = ["dm-", "md", "loop", "zram", "ram", "drbd"];
         let is_disk = |row: &&Disk| !MADE_OF_OTHERS.iter().any(|begin| row.device.starts_with(begin));
@@ -249,7 +249,7 @@ impl OwnWork<'_, '_> {
         Writer { tgid, name }
     }
 
-    /// Of what was written there for somebody (kernel threads write for the root), the share of other cgroups.
+    /// The share of other cgroups in what was written there for a cgroup (kernel threads write for the root).
     fn by_cgroup(&self, heads: &[u32], chain: &Chain) -> (Option<String>, f64) {
         let is_root = |id: u64| id == 0 || self.ev.cgroup(id).is_some_and(|group| group.parent == 0);
         let own = |id: u64| {
@@ -259,7 +259,7 @@ impl OwnWork<'_, '_> {
                 .any(|t| id == t.io_cgroup || id == t.unified_cgroup)
         };
         let device = device_at_the_end(chain);
-        // The id is the device's number where the row told it.
+        // The id is the device's number if the row has it.
         let is_here = |row: &Disk| row.dev == chain.leaf.id || is_of(&row.device, device);
         let here = |row: &&Disk| row.op == "write" && is_here(row);
         let rows: Vec<&Disk> =
@@ -273,7 +273,7 @@ impl OwnWork<'_, '_> {
     }
 }
 
-/// Which disk or journal a wait was for: by its device, else by the kernel thread that ended it.
+/// The disk or journal that a wait was for: by its device, else by the kernel thread that ended it.
 pub(super) fn place(span: &Span, stacks: &Stacks<'_>) -> String {
     if let Some(dev) = &span.device {
         return stacks.device(dev);
@@ -282,8 +282,8 @@ pub(super) fn place(span: &Span, stacks: &Stacks<'_>) -> String {
     waker.map(|waker| waker.comm.as_str()).filter(|comm| comm.starts_with("jbd2/")).unwrap_or("").to_owned()
 }
 
-/// Whether `here` is the disk `place` or a partition of it, which has a "p" before its number where the disk's name ends
-/// with a digit (block/partitions/core.c): rbd10 is no part of rbd1.
+/// Whether `here` is the disk `place` or a partition of it. A partition has a "p" before its number if the disk's name ends
+/// with a digit (block/partitions/core.c): rbd10 is no partition of rbd1.
 pub(super) fn is_of(place: &str, here: &str) -> bool {
     let Some(rest) = here.strip_prefix(place).filter(|_| !place.is_empty()) else { return false };
     let number = match place.ends_with(|c: char| c.is_ascii_digit()) {
@@ -294,7 +294,7 @@ pub(super) fn is_of(place: &str, here: &str) -> bool {
 }
 
 /// The device of a journal by its thread's name: "jbd2/vda1-8", where 8 is the journal's inode. A journal on a device of its own
-/// has none, and names end after 15 bytes (fs/jbd2/journal.c).
+/// has no inode in its name, and names end after 15 bytes (fs/jbd2/journal.c).
 pub(super) fn disk_of(journal: &str) -> &str {
     let device = journal.strip_prefix("jbd2/").unwrap_or(journal);
     let inode = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,10 +1,10 @@
-//! What the kernel was started with: `/proc/cmdline`.
+//! The kernel's command line: `/proc/cmdline`.
 //!
 //! ```text
 //! root=/dev/vda quiet isolcpus=1-3 dyndbg="file drivers/usb/* +p" -- single
 //! ```
 //!
-//! Blanks part parameters unless in double quotes; all behind "--" is for init. "-" and "_" in names are the same.
+//! Blanks separate parameters unless in double quotes; all after "--" is for init. "-" and "_" in names are the same.
 
 /// A parameter: its name with "_" for "-", and its value.
 pub type Parameter = (String, Option<String>);

@@ -9,7 +9,7 @@
 //! flags               : fpu vme constant_tsc nonstop_tsc
 //! ```
 //!
-//! "cpu MHz" of an idle CPU is made up since 5.18: it is not read. Other architectures print other names: then only the
+//! The kernel estimates "cpu MHz" of an idle CPU since 5.18: it is not read. Other architectures print other names: then only the
 //! count is known.
 
 use super::{Bad, number};

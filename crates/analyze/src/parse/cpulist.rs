@@ -1,9 +1,9 @@
-//! A list of CPUs or nodes, as [`CpuList`] has it: one that is torn is an error.
+//! A list of CPUs or nodes, as in [`CpuList`]: a torn list is an error.
 
 use super::Bad;
 pub use whyslow_model::CpuList;
 
-/// Parse the list. An empty one is empty: a cpuset may be.
+/// Parse the list. An empty text is an empty list: a cpuset may be empty.
 pub fn parse(text: &str) -> Result<CpuList, Bad> {
     const WANTED: &str = "CPU numbers and ranges, as 0-3,8";
     CpuList::parse(text).ok_or_else(|| Bad::new(WANTED, text))

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! major minor name; reads: done, merged, sectors, ms; writes: the same; now in flight; ms busy; ms weighted; discards: the
-//! same four (4.18); flushes: done, ms (5.5). Sectors are 512 bytes whatever the disk says. The ms of reads and writes
+//! same four (4.18); flushes: done, ms (5.5). Sectors are 512 bytes whatever the disk's own size. The ms of reads and writes
 //! are summed over requests, queue and device together; discards and flushes are left out.
 
 use super::{Bad, number};

@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Result<Flat, Bad> {
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let (name, value) = line.split_once(' ').ok_or_else(|| Bad::new("<name> <number>", line))?;
         // Per-CPU counters are summed without a lock: a sum may be negative for a moment (vmstat prints it wrapped,
-        // memory.stat of v1 with a sign). Such a value is none.
+        // memory.stat of v1 with a sign). A negative value counts as 0.
         let value: i128 = number(Some(value.trim()), "<name> <number>", line)?;
         let value = u64::try_from(value.max(0)).unwrap_or(u64::MAX);
         flat.insert(name.to_owned(), value);

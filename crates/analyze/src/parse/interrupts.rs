@@ -7,7 +7,7 @@
 //! ERR:          0
 //! ```
 //!
-//! The header names the online CPUs; ERR and MIS have one number for the whole host. What stands behind the numbers differs from
+//! The header names the online CPUs; ERR and MIS have one number for the whole host. The text behind the numbers differs from
 //! kernel to kernel and is kept as one text.
 
 use super::{Bad, number};

@@ -5,7 +5,7 @@
 //! 254:0 1048576
 //! ```
 //!
-//! One line a device (major:minor). A v1 file holds one number, whose unit is in its name: the caller tells it.
+//! One line for each device (major:minor). A v1 file holds one number, whose unit is in the file's name: the caller passes it.
 
 use whyslow_model::Bytes;
 
@@ -20,11 +20,11 @@ pub struct Limit {
     pub bytes: Option<u64>,
     /// Requests a second.
     pub requests: Option<u64>,
-    /// Its line as it stands.
+    /// The line as it is in the file.
     pub line: String,
 }
 
-/// The limit of `dev` on reads or writes; `None`: it has none. `iops` tells the unit of a v1 file.
+/// The limit of `dev` on reads or writes; `None`: it has none. `iops` is the unit of a v1 file.
 pub fn of_device(text: &str, dev: &str, write: bool, iops: bool) -> Result<Option<Limit>, Bad> {
     for line in text.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -54,7 +54,7 @@ pub fn of_device(text: &str, dev: &str, write: bool, iops: bool) -> Result<Optio
     Ok(None)
 }
 
-/// Unit and number of one field; nothing if it is no limit or that of the other direction; `None` if it makes no sense.
+/// Unit and number of one field; nothing for no limit or for the other direction; `None` if the field is invalid.
 fn one(field: &str, op: char, iops: bool) -> Option<Option<(&str, u64)>> {
     let (unit, value) = match field.split_once('=') {
         Some((key, value)) if key.starts_with(op) => (key.get(1..)?, value),

@@ -18,11 +18,11 @@ pub struct Record {
     pub sequence: u64,
     /// us since boot.
     pub us: u64,
-    /// What it says; escapes as they are.
+    /// The text, with its escapes.
     pub text: String,
 }
 
-/// Parse records. Lines that are none are left out: the log's tail may begin and end anywhere.
+/// Parse records. Lines that are no records are left out: the log's tail may begin and end anywhere.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Record> {
     text.lines().filter_map(record).collect()

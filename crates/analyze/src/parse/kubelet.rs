@@ -1,17 +1,17 @@
-//! What the kubelet remembers of CPUs that it handed out: `/var/lib/kubelet/cpu_manager_state`.
+//! The kubelet's list of exclusive CPUs: `/var/lib/kubelet/cpu_manager_state`.
 //!
 //! ```text
 //! {"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"<pod uid>":{"app":"2-3"}},"checksum":14413152}
 //! ```
 //!
-//! One line of JSON (kubelet/cm/cpumanager/state/checkpoint.go, since Kubernetes 1.10). With the policy `none` nothing is
-//! handed out.
+//! One line of JSON (kubelet/cm/cpumanager/state/checkpoint.go, since Kubernetes 1.10). With the policy `none` no CPU is
+//! exclusive.
 
 use super::{Bad, cpulist};
 
 const WANTED: &str = "policyName and defaultCpuSet";
 
-/// CPUs that are not handed out to a container alone; `None`: with this policy none ever are.
+/// CPUs that are not exclusive to a container; `None`: with this policy none ever are.
 pub fn shared_cpus(text: &str) -> Result<Option<cpulist::CpuList>, Bad> {
     if field(text, "policyName").ok_or_else(|| Bad::new(WANTED, text))? != "static" {
         return Ok(None);

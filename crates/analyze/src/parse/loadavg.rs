@@ -4,7 +4,7 @@
 //! 0.02 0.10 0.09 1/102 13553
 //! ```
 //!
-//! Averages over 1, 5 and 15 minutes of tasks that run, are ready to or are in uninterruptible sleep; then how many are
+//! Averages over 1, 5 and 15 minutes of tasks that run, are ready for a CPU or are in uninterruptible sleep; then how many are
 //! ready now / tasks in all, and the newest pid.
 
 use super::{Bad, number};
@@ -18,7 +18,7 @@ pub struct Load {
     pub five: f64,
     /// Of the last 15 minutes.
     pub fifteen: f64,
-    /// Tasks that run or are ready to.
+    /// Tasks that run or are ready for a CPU.
     pub ready: u64,
     /// All tasks (threads) of the host.
     pub tasks: u64,

@@ -5,7 +5,7 @@
 //! zfs 5000000 3 zunicode,zavl, Live 0x0000000000000000 (POE)
 //! ```
 //!
-//! name, bytes, users ("-" if the kernel cannot unload), which modules use it, state, address, taints. The address is not kept.
+//! name, bytes, users ("-" if the kernel cannot unload), modules that use it, state, address, taints. The address is not kept.
 
 use super::{Bad, number};
 

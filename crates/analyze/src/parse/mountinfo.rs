@@ -14,9 +14,9 @@ use super::Bad;
 pub struct Mount {
     /// Device number "major:minor".
     pub dev: String,
-    /// Which folder of the file system is mounted.
+    /// The folder of the file system that is mounted.
     pub root: String,
-    /// Where.
+    /// The mount point.
     pub point: String,
     /// Options of this mount.
     pub options: String,
@@ -54,7 +54,7 @@ fn mount(line: &str) -> Result<Mount, Bad> {
     })
 }
 
-/// `\040` becomes a blank. What is no octal escape stays as it is.
+/// `\040` becomes a blank. Anything but an octal escape stays as it is.
 fn unescaped(name: &str) -> String {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();

@@ -10,7 +10,7 @@
 
 use super::{Bad, number};
 
-/// One device, since it was made.
+/// One device, since it was created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// "eth0".

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::Bad;
 
-/// Counters since boot (or since the namespace was made), by protocol and name.
+/// Counters since boot (or since the namespace was created), by protocol and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Netstat(BTreeMap<(String, String), u64>);
 
@@ -23,7 +23,7 @@ impl Netstat {
         self.0.get(&(protocol.to_owned(), name.to_owned())).copied()
     }
 
-    /// With the counters of `other` too.
+    /// Adds the counters of `other`.
     #[must_use]
     pub fn with(mut self, other: Netstat) -> Self {
         self.0.extend(other.0);

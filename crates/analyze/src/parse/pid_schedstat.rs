@@ -4,7 +4,7 @@
 //! 833308 1200 3
 //! ```
 //!
-//! ns on a CPU, ns ready and waiting for one, times put on one. "0 0 0" throughout where the kernel has no sched_info.
+//! ns on a CPU, ns ready and waiting for a CPU, number of runs. "0 0 0" throughout where the kernel has no sched_info.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{Bad, number};
 pub struct PidSchedstat {
     /// On a CPU.
     pub ran: Duration,
-    /// Ready, not on a CPU.
+    /// Ready, and not on a CPU.
     pub waited: Duration,
-    /// Times put on a CPU.
+    /// How many times it got a CPU.
     pub switches: u64,
 }
 

@@ -30,7 +30,7 @@ pub struct PidStat {
     pub nice: i64,
     /// Threads of its process.
     pub threads: u64,
-    /// When it began, in clock ticks since boot: with the pid, who it is.
+    /// Its start, in clock ticks since boot: with the pid it identifies the task.
     pub started: u64,
     /// CPU on which it ran last. Not on kernels before 2.2.
     pub cpu: Option<u32>,
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<PidStat, Bad> {
     let (pid, rest) = text.split_once(" (").ok_or_else(bad)?;
     let (comm, rest) = rest.rsplit_once(')').ok_or_else(bad)?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Counted as in proc(5): the state is field 3.
+    // Field numbers as in proc(5): the state is field 3.
     let field = |n: usize| fields.get(n.saturating_sub(3)).copied();
     let count = |n: usize| number::<u64>(field(n), WANTED, text);
     Ok(PidStat {

@@ -33,7 +33,7 @@ impl PidStatus {
         Some(if fields.next() == Some("kB") { value.saturating_mul(1024) } else { value })
     }
 
-    /// CPUs it may use.
+    /// CPUs that the task may use.
     #[must_use]
     pub fn allowed(&self) -> Option<cpulist::CpuList> {
         cpulist::parse(self.field("Cpus_allowed_list")?).ok()

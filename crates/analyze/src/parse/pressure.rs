@@ -5,8 +5,8 @@
 //! full avg10=0.00 avg60=0.00 avg300=0.00 total=1204
 //! ```
 //!
-//! Only `total` (us since boot) is kept: our window is our own, and two totals give its average. `irq` (Linux 6.1) has
-//! no `some` line; `cpu` has no `full` line before 5.13, and in `/proc` that line is zero always.
+//! Only `total` (us since boot) is kept: whyslow has its own window, and two totals give its average. `irq` (Linux 6.1) has
+//! no `some` line; `cpu` has no `full` line before 5.13, and in `/proc` that line is always zero.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Pressure, Bad> {
         match line.split_once(' ') {
             Some(("some", _)) => pressure.some = Some(total(line)?),
             Some(("full", _)) => pressure.full = Some(total(line)?),
-            _ => {} // a newer kernel knows more than we do
+            _ => {} // a newer kernel may have more lines
         }
     }
     if pressure == Pressure::default() {

@@ -14,7 +14,7 @@ use super::{Bad, number};
 pub enum Limit {
     /// None: "max" on v2, -1 for quotas on v1.
     Unlimited,
-    /// So much.
+    /// This number.
     At(u64),
 }
 
@@ -33,7 +33,7 @@ pub fn integers(text: &str) -> Result<Vec<u64>, Bad> {
 
 /// A number or "max".
 ///
-/// v1 prints "no limit" of memory as the largest multiple of the page size below 2^63: all at or above 2^62 are none.
+/// v1 prints "no limit" of memory as the largest multiple of the page size below 2^63: all values from 2^62 on mean no limit.
 pub fn limit(text: &str) -> Result<Limit, Bad> {
     match text.trim() {
         "max" | "-1" => Ok(Limit::Unlimited),

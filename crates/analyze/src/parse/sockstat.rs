@@ -5,11 +5,11 @@
 //! TCP: inuse 5 orphan 0 tw 2 alloc 9 mem 3
 //! ```
 //!
-//! `mem` is in pages. `orphan` counts the sockets that no process holds any more.
+//! `mem` is in pages. `orphan` counts the sockets that no process holds open any more.
 
 use super::Bad;
 
-/// What is kept of it.
+/// The fields that are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sockstat {
     /// TCP sockets hashed in this namespace.

@@ -1,4 +1,4 @@
-//! What each CPU did with received packets: `/proc/net/softnet_stat`, one line an online CPU, 32-bit hex.
+//! What each CPU did with received packets: `/proc/net/softnet_stat`, one line for each online CPU, 32-bit hex.
 //!
 //! ```text
 //! 00000b75 00000000 00000000 00000000 ... 00000001 00000000 00000000

@@ -10,13 +10,13 @@
 //! procs_blocked 0
 //! ```
 //!
-//! Columns: user nice system idle iowait irq softirq steal guest guest_nice, in clock ticks. `user` holds `guest`, `nice`
-//! holds `guest_nice`, so these two are left out. Offline CPUs have no line. The line `intr` is not read: it may have
-//! 10,000 columns, and `interrupts` says it by CPU.
+//! Columns: user nice system idle iowait irq softirq steal guest guest_nice, in clock ticks. `user` includes `guest`, `nice`
+//! includes `guest_nice`, so these two are left out. Offline CPUs have no line. The line `intr` is not read: it may have
+//! 10,000 columns, and `interrupts` has the same by CPU.
 
 use super::{Bad, number};
 
-/// Ticks of one CPU, or of all, by what it did.
+/// Ticks of one CPU, or of all, by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ticks {
     /// Running user code, guests too.
@@ -33,7 +33,7 @@ pub struct Ticks {
     pub irq: u64,
     /// In softirq handlers.
     pub softirq: u64,
-    /// Wanted to run, and the hypervisor ran somebody else. `None` where the kernel prints no such column.
+    /// Ready to run while the hypervisor ran something else. `None` where the kernel prints no such column.
     pub steal: Option<u64>,
 }
 
@@ -48,9 +48,9 @@ pub struct Stat {
     pub switches: Option<u64>,
     /// When the kernel booted, seconds since 1970.
     pub booted: Option<u64>,
-    /// Tasks made.
+    /// Tasks created.
     pub forks: Option<u64>,
-    /// Tasks that run or are ready to, now.
+    /// Tasks that run or are ready for a CPU, now.
     pub running: Option<u64>,
     /// Tasks that wait for I/O, now.
     pub blocked: Option<u64>,
@@ -79,7 +79,7 @@ pub fn parse(text: &str) -> Result<Stat, Bad> {
             "processes" => &mut stat.forks,
             "procs_running" => &mut stat.running,
             "procs_blocked" => &mut stat.blocked,
-            _ => continue, // intr, softirq, page, swap; and what a newer kernel knows
+            _ => continue, // intr, softirq, page, swap; and lines of newer kernels
         };
         *place = Some(number(fields.next(), "a count", line)?);
     }

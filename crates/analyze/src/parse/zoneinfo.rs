@@ -23,13 +23,13 @@ pub struct Zone {
     pub name: String,
     /// Free.
     pub free: u64,
-    /// Below it, who allocates reclaims.
+    /// Below it, a task that allocates must reclaim.
     pub min: u64,
     /// Below it, kswapd reclaims.
     pub low: u64,
     /// Up to it, kswapd reclaims.
     pub high: u64,
-    /// All that the allocator has.
+    /// All pages that the allocator manages.
     pub managed: u64,
 }
 

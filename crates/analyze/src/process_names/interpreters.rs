@@ -1,4 +1,4 @@
-//! Programs that run others' programs: where in their arguments that one is.
+//! Interpreters: which of their arguments is the program that they run.
 
 /// What an interpreter runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,17 +7,17 @@ pub(super) enum Script<'l> {
     File(&'l str),
     /// A module or an archive, with the option that says so.
     Named(&'static str, &'l str),
-    /// Code that is an argument itself, and not told: it is long, and whatever it is.
+    /// Code that is an argument itself, and is not shown: it may be long, and contain anything.
     Code(&'static str),
 }
 
-/// An interpreter and its options, as its manual has them.
+/// An interpreter and its options, as in its manual.
 pub(super) struct Interpreter {
     /// Names of the program, without version.
     names: &'static [&'static str],
     /// Short options whose argument is code.
     code: &'static str,
-    /// Short options that say that there is no script: what follows are arguments of what is read.
+    /// Short options that mean that there is no script: the words after them are arguments for what is read from the input.
     reads: &'static str,
     /// Short options that take an argument: the rest of the word, or the next one.
     takes: &'static str,
@@ -25,15 +25,15 @@ pub(super) struct Interpreter {
     attached: &'static str,
     /// Options of whole words whose argument is the next word.
     words: &'static [&'static str],
-    /// ... is what is run.
+    /// ... with what is run as the argument.
     runs: &'static [&'static str],
-    /// ... is the file that is run.
+    /// ... with the file that is run as the argument.
     files: &'static [&'static str],
-    /// ... is code.
+    /// ... with code as the argument.
     long_code: &'static [&'static str],
-    /// Options of several letters have one "-", too.
+    /// Options of several letters may have a single "-", too.
     has_long_with_one: bool,
-    /// What it calls its first thread.
+    /// The names of its first thread.
     pub threads: &'static [&'static str],
 }
 
@@ -133,12 +133,12 @@ impl Interpreter {
         ALL.iter().find(|one| one.names.contains(&plain))
     }
 
-    /// It reads commands from its input.
+    /// The interpreter is a shell: it reads commands from its input.
     pub fn is_shell(&self) -> bool {
         !self.reads.is_empty()
     }
 
-    /// What these arguments have it run; `None`: what it is told by hand, or nobody knows.
+    /// The script that these arguments name; `None`: the interpreter reads from its input, or that is not known.
     pub fn script<'l>(&self, mut words: impl Iterator<Item = &'l str>) -> Option<Script<'l>> {
         let mut reads = false;
         while let Some(word) = words.next() {
@@ -179,7 +179,7 @@ impl Interpreter {
             // Standard input.
             "-" => Kind::Script,
             _ if is_in(self.words).is_some() => Kind::Takes,
-            // A file of arguments, of java.
+            // A file of arguments for java.
             _ if self.has_long_with_one && word.starts_with(['-', '@']) => Kind::Flag,
             _ if word.starts_with("--") => Kind::Flag,
             _ if word.starts_with('-') || word.starts_with('+') => self.cluster(word),
@@ -233,7 +233,7 @@ fn code_option(letter: char) -> &'static str {
     }
 }
 
-/// No word that was cut off, or hidden, and not standard input.
+/// The word is whole: not cut off, not hidden, and not standard input.
 fn is_whole(word: &str) -> bool {
     !matches!(word, "..." | "***" | "-")
 }

@@ -1,17 +1,17 @@
-//! The name of one process, from its words.
+//! The name of one process, from its command line.
 
 use whyslow_model::table::{BETWEEN_ARGUMENTS, Task};
 
 use super::Called;
 use super::interpreters::{Interpreter, Script};
 
-/// Longer names break lines. The end of a path says more than its begin.
+/// Longer names break lines. The end of a path is more useful than its begin.
 const MOST: usize = 72;
 
-/// The kernel's names are cut (TASK_COMM_LEN, 16 with its zero).
+/// The kernel cuts names (TASK_COMM_LEN, 16 with the zero byte).
 const COMM: usize = 15;
 
-/// Where it has a name beside the kernel's.
+/// The name of a process that has one beside the kernel's.
 pub(super) fn of(task: &Task) -> Option<Called> {
     let line = task.cmdline.as_deref().filter(|_| !task.kthread)?;
     let mut words = words(line);
@@ -22,22 +22,22 @@ pub(super) fn of(task: &Task) -> Option<Called> {
     let base = base(first);
     match Interpreter::called(base) {
         Some(interpreter) => script(task, interpreter, base, words),
-        // "puma 6.4.2 (tcp://0.0.0.0:9292) [shop]", of ruby: written over the path.
+        // "puma 6.4.2 (tcp://0.0.0.0:9292) [shop]", a title of ruby: written over the path.
         None if !first.contains('/') && Interpreter::called(&task.comm).is_some() => title(task, line),
         None => None,
     }
 }
 
-/// Recordings of before arguments were told apart have blanks between them.
+/// In old recordings, which do not separate arguments, there are blanks between them.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let between = if line.contains(BETWEEN_ARGUMENTS) { BETWEEN_ARGUMENTS } else { ' ' };
     line.split(between).filter(|word| !word.is_empty())
 }
 
-/// Command lines are cut there (`titles.bpf.h`).
+/// Command lines are cut at this length (`titles.bpf.h`).
 const LINE: usize = 255;
 
-/// It is an interpreter's, and a script's: not a shell in which somebody types. What was cut or hidden may differ.
+/// The line is an interpreter's with a script: not an interactive shell. Parts that were cut off or hidden may differ.
 pub(super) fn runs_script(line: &str) -> bool {
     if line.len() >= LINE || line.contains("***") {
         return false;
@@ -54,7 +54,7 @@ fn is_title(text: &str) -> bool {
     name.len() > 1 && name.ends_with(':') && !name.starts_with(['-', '/'])
 }
 
-/// What a title says of who rests. Who works for most of its life is met so only between two looks.
+/// What a title says while the process rests. For a process that works most of its life such a title is a moment between two tasks.
 const RESTS: [&str; 4] = ["idle", "sleeping", "waiting", "ready"];
 
 fn title(task: &Task, line: &str) -> Option<Called> {
@@ -71,7 +71,7 @@ fn title(task: &Task, line: &str) -> Option<Called> {
     (!name.is_empty()).then(|| Called { key: without_numbers(name), name: name.to_owned() })
 }
 
-/// A process that has given itself another name since it was started is called by that.
+/// A process that has given itself another name since it was started is named by that.
 fn script<'l>(
     task: &Task,
     interpreter: &Interpreter,
@@ -100,7 +100,7 @@ fn is_called(comm: &str, name: &str) -> bool {
     comm == name || (name.len() > COMM && name.chars().take(cut).eq(comm.chars()))
 }
 
-/// The last part of a path; a shell that somebody has logged in to begins with "-".
+/// The last part of a path; a login shell's name begins with "-".
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default().trim_start_matches('-')
 }

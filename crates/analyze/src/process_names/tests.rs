@@ -36,7 +36,7 @@ fn interpreters_are_called_by_their_scripts() {
         ("java", "java -Xmx1g -cp a.jar:b.jar -Dx=y com.x.Main z", "java com.x.Main"),
         ("java", "/usr/lib/jvm/bin/java @opts -jar /opt/app.jar", "java -jar /opt/app.jar"),
         ("python3", "python3 -- /srv/-x", "python3 /srv/-x"),
-        // A name that was given later counts, a part of a path does not.
+        // A name that was set later counts, a part of a path does not.
         ("celeryd", "python3 /srv/celery worker", "celeryd"),
         ("java", "java -cp ...", "java"),
         ("systemd", "/sbin/init splash", "systemd"),
@@ -78,7 +78,7 @@ fn threads_have_their_names_behind_those_of_their_processes() {
         both("java com.x.Main (GC Thread#0)", "java com.x.Main (GC Thread#*)")
     );
     assert_eq!(called(9, "java"), both("java com.x.Main", "java com.x.Main"));
-    assert_eq!(called(7, "sh"), None, "it had not executed yet");
+    assert_eq!(called(7, "sh"), None, "it had not called execve yet");
     assert_eq!(called(20, "postgres").unwrap().1, "postgres: a *.*.*.* idle");
     assert_eq!((called(30, "a"), called(99, "x"), names.process(30)), (None, None, None));
 }

@@ -9,12 +9,12 @@ use whyslow_model::{Bytes, Share};
 use crate::Evidence;
 use crate::rules::tracked::{self, Dropping};
 
-/// Of limits of one sort so many are listed, those that were met most often.
+/// How many limits of one kind are listed, those that were met most often first.
 const MOST: usize = 4;
-/// From here on a limit is near.
+/// From this part on a limit counts as near.
 const NEAR: Share = Share::percent(90);
 
-/// "480 of 500", with that part.
+/// "480 of 500", with that share.
 fn part(name: &str, now: u64, limit: u64) -> Resource {
     Resource {
         name: name.to_owned(),
@@ -24,10 +24,10 @@ fn part(name: &str, now: u64, limit: u64) -> Resource {
     }
 }
 
-/// Of the whole host.
+/// Tables of the whole host.
 pub(super) fn tables(ev: &Evidence<'_>) -> Vec<Resource> {
     let files = ev.sysctls("fs/file-nr").ok().and_then(|numbers| match numbers[..] {
-        // systemd sets 2^63 - 1, which is none.
+        // systemd sets 2^63 - 1, which means no limit.
         [open, _, limit] if limit > 0 && limit < 1 << 62 => Some(part(resource::OPEN_FILES, open, limit)),
         _ => None,
     });

@@ -27,7 +27,7 @@ fn group(id: u64, path: &str) -> Cgroup {
     Cgroup { id, path: path.into(), name: path.into(), ..Cgroup::default() }
 }
 
-/// Two CPUs for a second: so many of 200 ticks busy.
+/// Two CPUs for a second: this many of 200 ticks busy.
 fn busy(ticks: u32) -> Fixture {
     let stat =
         |user: u32, idle: u32| format!("cpu  {user} 0 0 {idle} 0 0 0 0\ncpu0 {user} 0 0 {idle} 0 0 0 0\n");

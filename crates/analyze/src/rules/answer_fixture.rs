@@ -1,8 +1,9 @@
-//! What ends a client's wait: the answer of a service on the same host. For the tests of rules.
+//! The answer of a service on the same host, which ends a client's wait. For the tests of rules.
 
 use whyslow_model::timeline::{Context, Delivery, Ends, Waker};
 
-/// By the thread `pid`, so long after it was asked; `accepted`: over a connection that the service has accepted, and not an end of a pair.
+/// The thread `pid` answers `after_ns` after the client's request. `accepted`: over a connection that the service has accepted, not over
+/// one end of a socket pair.
 pub fn answer_of(pid: u32, comm: &str, after_ns: u64, accepted: bool) -> Waker {
     let ends = |local: &str, peer: &str, serves| {
         Some(Ends { local: local.to_owned(), peer: peer.to_owned(), serves, ..Ends::default() })

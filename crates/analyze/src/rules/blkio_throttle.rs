@@ -1,8 +1,12 @@
 //! A cgroup has I/O to do, and a limit on its block I/O holds it back.
 //!
-//! Signal: bios that blk-throttle let go late, and how long tasks of their cgroup were blocked meanwhile: a time that
-//! ends before the request is queued, so that the device has no part in it. Lost: that time, less what the tasks'
-//! sleeps absorb. Not this rule: a slow device (`disk-latency`); a limit that is there and holds nobody up.
+//! Signal: bios that blk-throttle released late, and the time that tasks of their cgroup slept for I/O up to such a release. The
+//! kernel releases held bios from a worker of its own; block_bio_queue fires only then. The time ends before the request is queued, so the
+//! device has no part in it. Lost: that time, less what the tasks' sleeps absorb: a task that meets its timer's deadlines all the same
+//! has lost nothing.
+//! Of nested limits (version 2) the most used one binds first, and the cgroups below it lose to it together. Other limits that would
+//! then hold back the tasks must change with it. On version 1 a limit above a cgroup holds back nothing in it.
+//! Not this rule: a slow device (`disk-latency`); a limit that holds back no request.
 
 use std::time::Duration;
 
@@ -23,16 +27,15 @@ pub const RULE: Rule = Rule {
     id: "blkio-throttle",
     question: "Does a limit on block I/O make a cgroup wait?",
     what: "A cgroup with a limit on its block I/O (io.max, blkio.throttle.*_device) has used up what it may read or write \
-           now. The kernel keeps its requests, and its tasks wait, although the device could serve them.",
-    how: "The kernel's throttle releases held bios from a worker of its own; block_bio_queue fires only then. Tasks of \
-          the cgroup that slept for I/O up to such a release were held. Counterfactual: without the limit each I/O costs \
-          what its queue and device cost after the release. Time lost = time blocked on held bios, less what the tasks' \
-          sleeps absorb: a task that meets its timer's deadlines all the same has lost nothing. Of nested limits (version 2) the \
-          one of which most is used binds first, and whoever is below it loses to it together; those that give less than \
-          would be done without it must change with it. On version 1 limits above a cgroup hold nobody in it.",
-    limits: "Asynchronous I/O (io_uring, libaio) that nobody sleeps for in D state is not counted. A task that waits for \
-             another device at the moment of a release is taken to wait for it. Held writeback of another cgroup's pages \
-             is that cgroup's. If held times never vary, sleeps may have absorbed them or not: then a range is given.",
+           now. The kernel holds back its requests, and its tasks wait, although the device could serve them.",
+    how: "block_bio_queue shows when the kernel releases a held request: tasks of the cgroup that slept for I/O up to that \
+          moment were held back. Counterfactual: without the limit each I/O takes only the time in its queue and device after \
+          the release; time lost = time blocked on held requests, less what the tasks' sleeps absorb, above 1 % of the window. Of \
+          nested limits (version 2) the most used one is reported, with those that would hold back the tasks next.",
+    limits: "Asynchronous I/O (io_uring, libaio) that no task sleeps for in D state: not counted. A task that waits for \
+             another device at the moment of a release: counted as waiting for the released request. Held writeback of another \
+             cgroup's pages: counted for the cgroup that owns the pages. Held times that never vary: sleeps may or may not have \
+             absorbed them, so the rule reports a range. Version 1: limits above a cgroup hold back nothing in it.",
     sources: "block/blk-throttle.c (__blk_throtl_bio, blk_throtl_dispatch_work_fn), block/blk-core.c \
               (submit_bio_noacct_nocheck); Documentation/admin-guide/cgroup-v2.rst (io.max).",
     can_be_cause: true,
@@ -48,7 +51,7 @@ const WORTH_IT: f64 = 0.01;
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let held = held(ev)?;
     let done = Done::of(ev, held.iter().map(|held| (held.group.id, held.growth())).collect());
-    // Whoever one limit holds together loses to it together.
+    // Cgroups that one limit holds back together lose to it together.
     let mut together: Vec<Together<'_>> = Vec::with_capacity(held.len());
     let mut of_limit: Table<(String, String, &str), usize> = with_room(held.len());
     for held in held {
@@ -64,29 +67,29 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(noticed.map(|one| finding(ev, one.sorted())).collect())
 }
 
-/// A cgroup whose tasks were held.
+/// A cgroup whose tasks were held back.
 struct Held<'r> {
     group: &'r Cgroup,
-    /// Where, the most first.
+    /// Its held requests, by device and direction: the longest held time first.
     rows: Vec<&'r Disk>,
-    /// Time that they were held, and waited for I/O.
+    /// Time that its requests were held, at most the time that its tasks waited for I/O.
     raw: Duration,
     loss: Loss,
-    /// Time that all of them lived.
+    /// Time that its tasks lived, summed up.
     lived: Duration,
 }
 
 impl Held<'_> {
-    /// How many times as much its tasks would do if nothing held them.
+    /// How many times as much its tasks would do if no limit held them back.
     fn growth(&self) -> f64 {
-        /// Who did next to nothing: there is no telling how much more it would be.
+        /// A cgroup that did next to nothing: how much more it would do is not known.
         const LEAST_LEFT: f64 = 0.001;
         let lived = self.lived.as_secs_f64();
         if lived <= 0.0 { 1.0 } else { 1.0 / (1.0 - self.loss.likely.as_secs_f64() / lived).max(LEAST_LEFT) }
     }
 }
 
-/// Cgroups of which I/O was held, by themselves.
+/// Cgroups whose I/O was held back, each by itself.
 fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
     let (disk, tasks, cgroups) = (ev.disk()?, ev.tasks()?, ev.cgroups()?);
     let mut held_rows: Table<u64, Vec<&Disk>> = with_room(disk.len());
@@ -102,7 +105,7 @@ fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
         rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
         let held: u64 = rows.iter().fold(0, |sum, row| sum.saturating_add(row.held_ns));
         let victims = waiters.remove(&group.id).unwrap_or_default();
-        // Nobody was held longer than he waited for I/O.
+        // Tasks were not held back for longer than they waited for I/O.
         let waited: u64 = victims.iter().fold(0, |sum, task| sum.saturating_add(task.io_ns));
         let loss = spread::lost(&victims, |t| t.io_ns, held.min(waited) as f64);
         let raw = Duration::from_nanos(held.min(waited));
@@ -112,10 +115,10 @@ fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
     Ok(cgroups.iter().filter_map(one).collect())
 }
 
-/// All that one limit held.
+/// All cgroups that one limit held back.
 struct Together<'r> {
     limit: Named,
-    /// Limits that would hold them next, each once.
+    /// Limits that would hold them back next, each once.
     others: Vec<Named>,
     known: Set<String>,
     held: Held<'r>,
@@ -127,7 +130,7 @@ impl<'r> Together<'r> {
         Together { limit, others, known, held }
     }
 
-    /// With the row first of which most was held.
+    /// Sorts the rows: the longest held time first.
     fn sorted(mut self) -> Self {
         self.held.rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
         self
@@ -149,7 +152,7 @@ impl<'r> Together<'r> {
         self.others.extend(new);
     }
 
-    /// What was done where most was held.
+    /// The sum of the rows of one device and direction: those of the row with the longest held time.
     fn sum(&self) -> Disk {
         let most = self.held.rows[0];
         let alike = self.held.rows.iter().filter(|row| row.dev == most.dev && row.op == most.op);
@@ -171,7 +174,7 @@ impl<'r> Together<'r> {
     }
 }
 
-/// Of a thousand siblings that share one limit the first show what to do.
+/// A thousand siblings may share one limit: the fixes of the first ones show what to do.
 const MOST_FIXES: usize = 12;
 
 fn title(ev: &Evidence<'_>, one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
@@ -207,11 +210,11 @@ fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
     );
     let f = f
         .check(
-            "the limit of each device (major:minor) is in it",
+            "the file lists the limit of each device (major:minor)",
             command!("cat {}; lsblk -o NAME,MAJ:MIN", limit.file),
         )
         .fix(
-            format!("raise or lift the limit (undo: {undo})"),
+            format!("raise or lift the limit; others on the device may get slower (undo: {undo})"),
             command!("echo {} > {}", limit.lift, limit.file),
         )
         .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file));
@@ -220,7 +223,8 @@ fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
         let undo = other.line.map_or_else(String::new, |line| {
             format!(" (undo: {})", &*command!("echo {} > {}", line, other.file))
         });
-        let text = format!("with it raise or lift the {} there, which would hold it next{undo}", other.words);
+        let text =
+            format!("also raise or lift the {}, which would hold back the requests next{undo}", other.words);
         let text = match more {
             1.. if at + 1 == MOST_FIXES => format!("{text}; {more} further groups need the same"),
             _ => text,
@@ -250,7 +254,7 @@ fn with_hops(f: Finding, who: &str, most: &Disk, loss: &Loss) -> Finding {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let held: u64 = ev.disk()?.iter().map(|row| row.held).fold(0, u64::saturating_add);
-    let evidence = "no block I/O was held back by one".to_owned();
+    let evidence = "no limit held back block I/O".to_owned();
     Ok((held == 0).then(|| RuledOut { what: "a limit on block I/O".into(), evidence }))
 }
 
@@ -263,7 +267,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Two readers of /web for 10 s; held so long in all, they slept so long each.
+    /// Two readers of /web for 10 s. Their requests were held for `held_ns` together; each reader slept for `sleep_ns`.
     fn host(held_ns: u64, sleep_ns: u64) -> Recording {
         let id = 7 << 56 | 5;
         let files = Some("/sys/fs/cgroup/blkio/web".to_owned());

@@ -1,8 +1,13 @@
-//! Somebody else takes a task's page cache: drops it, or streams so much through it that it is evicted.
+//! Another process takes the page cache that tasks read from: it drops the pages, or it puts so many pages there that they are evicted.
 //!
-//! Signal: pages that were evicted or dropped in the window and that tasks added again, by who had them go (a sample of pages).
-//! Lost: what filling the page cache cost, times the share of pages that had gone so. Not this rule: a limit that is too small for
-//! all that its own tasks use again and again (`memory-limit`).
+//! Signal: pages that were evicted or dropped in the window and that tasks added to the page cache again. A sample of one page in 16
+//! is followed: which task added it, which task's reclaim evicted it or which task told the kernel to forget it (drop_caches,
+//! posix_fadvise), and whether the task that had it reads it again.
+//! Culprit of pages that reclaim evicted: the tree of tasks that put three quarters of all pages into the page cache there, below the
+//! same limit or on the host, and used few of them twice. It has caused only its part of the loss.
+//! Lost: what filling the page cache cost (reclaim, I/O wait for pages of files, CPU time), times the share of pages that had been
+//! evicted or dropped that way, less what the tasks' sleeps absorb. Not this rule: a limit that is too small for all that its own tasks use
+//! again and again (`memory-limit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,23 +29,22 @@ use crate::task_trees::TaskTree;
 
 pub const RULE: Rule = Rule {
     id: "cache-taken",
-    question: "Does somebody else take the page cache that tasks read from?",
-    what: "Pages of files that a task reads again and again are in memory, until somebody else needs the room or throws them out: a \
-           backup or a scan that reads more than the memory or the limit that both share can hold, a script that writes to \
-           /proc/sys/vm/drop_caches, a program that tells the kernel to forget a file. Then each page has to come from the disk again.",
-    how: "One page in 16 is followed: who added it to the page cache, by whose reclaim it was evicted or who told the kernel to forget it \
-          (drop_caches, posix_fadvise), and whether the one who had it reads it again. Of what went by reclaim the one is told who put \
-          three quarters of all that was put into the page cache there, below the same limit or on the host, and used little of it \
-          twice; of the loss its part. Counterfactual: the pages had stayed; then reclaim, the I/O wait for pages of files and the CPU \
-          time of filling the page cache would be gone for that share of the pages. Time lost = that time, less what the tasks' \
-          sleeps absorb. Reported from 5 % of their time and 1 % of the window.",
-    limits: "Pages that went before the window are of unknown history, but where the kernel's own count says that most that came back were seen \
-             to go; so are those that a file system throws out because their file has changed elsewhere. Memory that is no page cache (a \
-             program that grows) takes the cache of others, too. Where that of the host grew by half as much, or its growth is not \
-             known, nobody is accused; below a limit it is not asked. What several processes read \
-             for each other in sessions of their own (backends of a database) counts for the first time only. Who reads the same large \
-             file over and over uses it again: of him and of others it is the memory that is too small. On btrfs snapshots of a file \
-             count as one.",
+    question: "Does another process evict the page cache that tasks read from?",
+    what: "A task reads the same pages of files from memory again and again, until another process drops them or needs the room: a \
+           backup or a scan that reads more than the memory, or than the limit that both share, can hold; a script that writes to \
+           /proc/sys/vm/drop_caches; a program that tells the kernel to forget a file. Then each page has to come from the disk again.",
+    how: "One page in 16 is followed: which task added it to the page cache, which task evicted or dropped it, and whether its reader \
+          reads it again. Pages that reclaim evicted count for the process that put three quarters of all pages there (below the same \
+          limit, or on the host) and used few of them twice. Counterfactual: the pages had stayed in memory; time lost = their share \
+          of the reclaim, of the I/O wait for pages of files and of the CPU time of filling the page cache, less what the tasks' \
+          sleeps absorb, above 5 % of their time and 1 % of the window.",
+    limits: "Pages evicted before the window: their history is unknown, unless the kernel's own count says that most evictions of pages \
+             that were read again were seen. Pages that a file system drops because their file has changed elsewhere: their history is \
+             unknown, too. Memory that is not page cache (a program that grows): it takes the cache of other processes, too; if that \
+             memory of the host grew by half as much, or if its growth is not known, no process is accused; below a limit this is not \
+             checked. Pages that several processes read for each other in sessions of their own (backends of a database): only the \
+             first read counts. A process that reads the same large file over and over: it uses its pages again, so the memory is too \
+             small for it and for others, and it is not accused. Snapshots of a file on btrfs: they count as one file.",
     sources: "mm/filemap.c (filemap_add_folio, filemap_remove_folio), mm/vmscan.c, mm/truncate.c (invalidate_mapping_pages), \
               fs/drop_caches.c.",
     can_be_cause: true,
@@ -50,11 +54,11 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Fewer pages than 1 MiB are libraries that come and go.
+/// 1 MiB. Fewer pages are libraries that come and go.
 const ENOUGH_PAGES: u64 = 256;
-/// Of all that was put into the page cache one put this part, and has not had it before ...
+/// The culprit put at least this part of all pages into the page cache, and had not had them before ...
 const MOST_OF_ALL: f64 = 0.75;
-/// ... and used less than this part of what it put there again.
+/// ... and used less than this part of its pages again.
 const USED_AGAIN: f64 = 0.5;
 /// Victims that are reported.
 const MOST: usize = 5;
@@ -74,8 +78,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Below a limit that is told with who streams there the refaults of all together are no finding of their own: those of who streams are
-/// nobody's loss. That tasks were made to sleep there is another matter.
+/// Removes the finding of `memory-limit` about a limit below which a culprit streams, if the victims of that culprit lost at least as
+/// much: the culprit's own refaults are no loss. A finding that tasks were made to sleep at the limit stays.
 fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     let (Ok(rows), Ok(limits), Ok(tasks)) = (ev.memory(), ev.memory_limits(), ev.tasks()) else { return };
     let cache = Cache::of(ev, rows, tasks);
@@ -101,37 +105,37 @@ fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
 /// A limit, and the trees below it.
 type Shared<'l, 'r> = (&'l Limited<'r>, BTreeSet<usize>);
 
-/// Who put what into the page cache.
+/// What each tree of tasks put into the page cache.
 struct Cache<'r> {
     homes: Homes,
     by_tree: BTreeMap<usize, Vec<&'r Memory>>,
-    /// The same, as one.
+    /// The sum of these rows.
     work: BTreeMap<usize, Memory>,
     tasks: BTreeMap<usize, Vec<&'r Task>>,
-    /// Of each session the tree that its tasks are of; `None`: of several.
+    /// The tree of the tasks of each session; `None`: they are in several trees.
     sessions: BTreeMap<u32, Option<usize>>,
-    /// Pages that reclaim had evicted and that came back, on the whole host.
+    /// Pages that reclaim had evicted and that were read again, on the whole host.
     refaulted: u64,
     /// Pages by which the memory of programs grew; `None`: not known.
     grown: Option<u64>,
 }
 
-/// What others took from a tree of tasks.
+/// The pages that another tree took from a tree of tasks.
 struct Taken<'l, 'r> {
     tree: usize,
     work: Memory,
-    /// Pages that came back.
+    /// Pages that were read again.
     again: u64,
-    /// The tree that they went for.
+    /// The tree that took them.
     by: usize,
-    /// Its part of what needed the room.
+    /// Its part of the need for room, 0 to 1.
     part: f64,
     way: Way,
-    /// The limit that both share.
+    /// The memory limit that both trees share.
     limit: Option<&'l Limited<'r>>,
 }
 
-/// How pages went.
+/// How pages left memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Dropped,
@@ -142,7 +146,7 @@ impl<'r> Cache<'r> {
     fn of(ev: &Evidence<'r>, rows: &'r [Memory], all: &'r [Task]) -> Self {
         let homes = Homes::by_name(ev, all);
         let mut tasks: BTreeMap<usize, Vec<&Task>> = BTreeMap::new();
-        // Of who has ended there may be no row: his cgroup tells whose he was, if there is one tree alone in it.
+        // A task that has ended may have no row: its cgroup tells its tree, if only one tree is in that cgroup.
         let mut groups: BTreeMap<u64, Option<usize>> = BTreeMap::new();
         let mut sessions: BTreeMap<u32, Option<usize>> = BTreeMap::new();
         let mut others: BTreeSet<u32> = BTreeSet::new();
@@ -202,13 +206,13 @@ impl<'r> Cache<'r> {
             .or_else(|| self.by_reclaim(tree, work))
     }
 
-    /// Who told the kernel to forget its pages, if one did so with most of those that came back.
+    /// The tree that told the kernel to forget pages of `tree`, if that were most of the pages that were read again.
     fn dropped<'l>(&self, tree: usize, work: &Memory) -> Option<Taken<'l, 'r>> {
         let rows = self.by_tree.get(&tree)?.iter().filter(|row| row.taker_drops);
         let mut droppers: BTreeMap<usize, u64> = BTreeMap::new();
         for row in rows {
             let taker = self.homes.place(row.taken_by);
-            // The last one of many that live for milliseconds may have been born after the scheduler's window.
+            // The last one of many short processes may have started after the scheduler's window: its session tells its tree.
             let Some(by) = taker.or_else(|| *self.sessions.get(&row.taker_session)?) else { continue };
             let pages = droppers.entry(by).or_default();
             *pages = pages.saturating_add(row.taken_at_least);
@@ -219,7 +223,7 @@ impl<'r> Cache<'r> {
         (is_most && !self.is_kin(tree, by)).then_some(taken)
     }
 
-    /// Below a limit that both share who needs a page evicts it himself, for the other's sake.
+    /// Below a limit that both trees share, a task that needs a page evicts another page itself, although the other tree needs the room.
     fn at_limit<'l>(&self, tree: usize, work: &Memory, limits: &[Shared<'l, 'r>]) -> Option<Taken<'l, 'r>> {
         let again = work.pages_refaulted.saturating_add(work.pages_taken_at_limit);
         if again < ENOUGH_PAGES || again < came_back(work) / 2 {
@@ -227,7 +231,7 @@ impl<'r> Cache<'r> {
         }
         let (limit, below) = limits.iter().find(|(_, below)| below.contains(&tree))?;
         let (by, part) = self.streams(tree, again, &|other| below.contains(&other))?;
-        // What somebody else evicts at a limit of his own, or on purpose, he does not evict for the sake of this one.
+        // A third tree that evicts pages does so at a limit of its own, or on purpose: not because `by` needs the room.
         let mut rows =
             self.by_tree.get(&tree)?.iter().filter(|row| !row.taker_drops && row.taken_at_least > 0);
         let is_one =
@@ -247,14 +251,14 @@ impl<'r> Cache<'r> {
             return None;
         }
         let (by, part) = self.streams(tree, again, &|_| true)?;
-        // Who streams below a limit of its own uses its own room again and again.
+        // A tree that streams below a limit of its own uses its own room again and again.
         let is_held = self.work.get(&by).is_some_and(|work| work.limit_reclaims > 0);
         let taken = Taken { tree, work: work.clone(), again, by, part, way: Way::Evicted, limit: None };
         (!is_held).then_some(taken)
     }
 
-    /// The other one of these that put most of all into the page cache, who lost so much included, and used little of it twice: it is
-    /// what needed the room; and its part of all that did. Of what goes for the victim's own needs it is not to blame.
+    /// The other tree that needed the room, and its part of the need: it put most of all pages (the victim's included) into the page
+    /// cache, and used few of them twice. It is not to blame for pages that are evicted for the victim's own needs.
     fn streams(&self, tree: usize, again: u64, below: &dyn Fn(usize) -> bool) -> Option<(usize, f64)> {
         let all = self.work.iter().filter(|(other, _)| **other == tree || below(**other));
         let sum = all.clone().fold(0u64, |sum, (_, work)| sum.saturating_add(work.pages_added));
@@ -264,13 +268,13 @@ impl<'r> Cache<'r> {
         let part = once as f64 / sum.max(1) as f64;
         let is_stream = (came_back(work) as f64) < USED_AGAIN * work.pages_added as f64;
         let is_most = part >= MOST_OF_ALL && is_stream && once >= again;
-        // What the victim put there again it needed because of that.
+        // The victim had to put these pages there again only because they were evicted.
         let caused = (once as f64 / sum.saturating_sub(again).max(1) as f64).min(1.0);
         (is_most && !self.is_kin(tree, *by)).then_some((*by, caused))
     }
 
-    /// The pages that came back, with those that went before the window, by the kernel's count: if that says that most were seen to go. Of
-    /// others nobody knows for whom they went.
+    /// The pages that were read again by the kernel's count, which has those that were evicted before the window, too: if most of these
+    /// evictions were seen. If most were not seen, it is not known which tree took the pages.
     fn with_those_before(&self, ev: &Evidence<'_>, taken: &Taken<'_, '_>) -> Option<u64> {
         let all = with_those_before(ev, self.refaulted, taken.again).filter(|_| taken.way == Way::Evicted)?;
         (all <= taken.again.saturating_mul(2)).then(|| all.max(taken.again).min(taken.work.pages_added))
@@ -289,7 +293,7 @@ fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<
     let again = cache.with_those_before(ev, taken);
     let (mut refill, _) = misses(seen, &pids, tasks, &taken.work);
     refill.reclaim = match (taken.way, taken.limit) {
-        // Who drops pages makes room.
+        // A tree that drops pages makes room: the victim needs no reclaim.
         (Way::Dropped, _) => 0.0,
         (Way::Evicted, Some(_)) => refill.reclaim,
         (Way::Evicted, None) => taken.work.direct_reclaim_ns as f64,
@@ -329,7 +333,7 @@ fn title(ev: &Evidence<'_>, cache: &Cache<'_>, taken: &Taken<'_, '_>, name: &str
     let where_ = taken.limit.map_or_else(String::new, |limit| {
         format!(" below the memory limit of {} that both share", Bytes(limit.limit))
     });
-    format!("{name} put {put} into the page cache{where_}, and {again} that were evicted were read again")
+    format!("{name} put {put} into the page cache{where_}, and {again} of evicted pages were read again")
 }
 
 /// Where the time went.
@@ -353,15 +357,16 @@ fn told(found: Finding, refill: &Miss, share: f64, who: &str, again: Bytes, page
 fn advised(found: Finding, way: Way, name: &str) -> Finding {
     match way {
         Way::Dropped => found
-            .check("drop_pagecache rises where it writes to drop_caches", command!("grep drop_pagecache /proc/vmstat"))
+            .check("drop_pagecache rises if the process writes to drop_caches", command!("grep drop_pagecache /proc/vmstat"))
             .advice(format!(
-                "end what {name} does there: the kernel gives the page cache back by itself when somebody needs the memory"
+                "stop {name} from dropping pages: the kernel reclaims the page cache by itself when a program needs the memory"
             )),
         Way::Evicted => found
             .check("workingset_refault_file rises", command!("grep workingset_refault_file /proc/vmstat"))
             .advice(format!(
-                "let {name} read and write past the page cache (O_DIRECT, posix_fadvise), or give it a memory limit of its own; or \
-                 protect those who read again (memory.low of their cgroup; undo: the value as it was)"
+                "let {name} bypass the page cache (O_DIRECT, posix_fadvise) or give it a memory limit of its own, which may slow it \
+                 down; or protect the tasks that read again (memory.low of their cgroup, which costs memory of others; undo: the \
+                 value as it was)"
             )),
     }
 }

@@ -10,7 +10,7 @@ fn task(pid: u32, comm: &str) -> Task {
     Task { pid, tgid: pid, ppid: 1, comm: comm.into(), lived_ns: 3000 * MS, ..Task::default() }
 }
 
-/// What 7 lost of its pages.
+/// How pages of task 7 left memory.
 #[derive(Clone, Copy)]
 enum Went {
     Dropped(u64),
@@ -18,7 +18,7 @@ enum Went {
     AtLimit(u64),
 }
 
-/// Thread 7 read pages of files, of which so many were gone; it waited for the disk 1.5 s of 3. 9 read much once.
+/// Thread 7 read pages of files, of which `went` had left memory, and waited for the disk for 1.5 s of 3 s. Thread 9 read much once.
 fn host(went: Went) -> Recording {
     let victim = Task { exec_ns: 1500 * MS, io_ns: 1500 * MS, ..task(7, "db") };
     let mut own = Memory { pid: 7, tgid: 7, pages_added: 100_000, ..Memory::default() };
@@ -54,7 +54,7 @@ fn host(went: Went) -> Recording {
     grown_by(Recording { meta, tables, ..Recording::default() }, 0)
 }
 
-/// The memory of programs grows by so many pages.
+/// The memory of programs grows by `pages`.
 fn grown_by(mut rec: Recording, pages: u64) -> Recording {
     let at = |ms, pages: u64| FileSnapshot {
         at: Duration::from_millis(ms),
@@ -110,7 +110,7 @@ fn fires_when_somebody_streams_through_what_others_read() {
     }
 }
 
-/// Who needs a page at a limit evicts it himself: for the sake of who has filled the limit.
+/// A task that needs a page at a limit evicts another page itself: because of the tree that has filled the limit.
 #[test]
 fn own_refaults_below_a_limit_are_the_fault_of_who_streams_below_it() {
     let mut rec = below_one_limit(host(Went::AtLimit(0)));
@@ -130,7 +130,7 @@ fn what_is_read_again_is_no_need_of_the_victims_own() {
     assert!((1400..=1500).contains(&lost), "{lost}");
 }
 
-/// The kernel knows of pages that went before the window, the probe does not.
+/// The kernel knows of pages that were evicted before the window, the probe does not.
 #[test]
 fn pages_that_went_before_the_window_count_by_the_kernels_own_account() {
     let mut rec = below_one_limit(host(Went::AtLimit(0)));
@@ -152,12 +152,15 @@ fn pages_that_went_before_the_window_count_by_the_kernels_own_account() {
     let mut unknown = by_the_kernel(70_000);
     rows(&mut unknown)[0].pages_unknown = 40_000;
     let ratio = lost(&unknown) / seen;
-    assert!((1.3..=1.5).contains(&ratio), "{ratio} times {seen}: the kernel knows the unknown");
+    assert!(
+        (1.3..=1.5).contains(&ratio),
+        "{ratio} times {seen}: the kernel's count has the unknown pages, too"
+    );
     let ratio = lost(&by_the_kernel(300_000)) / seen;
-    assert!((0.9..=1.1).contains(&ratio), "{ratio} times {seen}: most were not seen to go");
+    assert!((0.9..=1.1).contains(&ratio), "{ratio} times {seen}: most evictions were not seen");
 }
 
-/// What another cgroup evicts at a limit that it does not share, it evicts for its own sake.
+/// A cgroup that evicts pages at a limit that the culprit does not share evicts them for its own needs.
 #[test]
 fn at_a_limit_that_is_not_shared_nobody_is_accused() {
     assert_eq!(found(&host(Went::AtLimit(80_000))), Vec::new());
@@ -169,7 +172,8 @@ fn is_quiet_where_little_went() {
     assert_eq!(found(&host(Went::Reclaimed(3_000))), Vec::new(), "3 % of what it read");
 }
 
-/// A neighbour that reads little has not taken what somebody lost who needs more than there is; nor have two alike.
+/// A neighbour that reads little has not taken the pages of a victim that needs more memory than there is. Two services that are alike
+/// have not taken each other's pages.
 #[test]
 fn who_put_less_into_the_cache_than_the_victim_lost_is_not_accused() {
     for added in [300, 90_000] {
@@ -179,16 +183,16 @@ fn who_put_less_into_the_cache_than_the_victim_lost_is_not_accused() {
     }
     let mut alike = host(Went::Reclaimed(15_000));
     rows(&mut alike)[1] = Memory { pid: 9, tgid: 9, ..rows(&mut alike)[0].clone() };
-    assert_eq!(found(&alike), Vec::new(), "two services alike, of whose pages few were seen to go");
+    assert_eq!(found(&alike), Vec::new(), "two services that are alike; few evictions were seen");
 }
 
-/// A program that grows needs the room; and who streams below a limit of its own uses its own room again.
+/// A program that grows needs the room. A program that streams below a limit of its own uses its own room again.
 #[test]
 fn who_streams_beside_one_that_grows_or_below_its_own_limit_is_not_accused() {
     assert_eq!(found(&grown_by(host(Went::Reclaimed(80_000)), 60_000)), Vec::new());
     let mut rec = host(Went::Reclaimed(80_000));
     rec.snapshots.clear();
-    assert_eq!(found(&rec), Vec::new(), "whether one grew is not known");
+    assert_eq!(found(&rec), Vec::new(), "whether a program grew is not known");
     let mut rec = host(Went::Reclaimed(80_000));
     rows(&mut rec)[1].limit_reclaims = 500;
     assert_eq!(found(&rec), Vec::new());
@@ -210,25 +214,25 @@ fn who_drops_what_he_reads_himself_takes_it_from_nobody() {
     rows(&mut rec)[0].taken_by = 7;
     assert_eq!(found(&rec), Vec::new());
     rows(&mut rec)[0].taken_by = 999;
-    assert_eq!(found(&rec), Vec::new(), "nobody knows whose that was");
+    assert_eq!(found(&rec), Vec::new(), "the process that dropped the pages is not known");
     rows(&mut rec)[0].taken_by = 9;
     rows(&mut rec)[0].taken_at_least = 2_000;
-    assert_eq!(found(&rec), Vec::new(), "most of it went otherwise, for all that is known");
+    assert_eq!(found(&rec), Vec::new(), "most pages may have left memory in another way");
 }
 
-/// A script drops by one short process after the other; the last was born when the tasks had been counted.
+/// A script drops pages with one short process after the other; the last one started after the tasks had been counted.
 #[test]
 fn a_dropper_that_is_not_known_is_told_by_its_session() {
     let mut rec = host(Went::Dropped(100_000));
     (rows(&mut rec)[0].taken_by, rows(&mut rec)[0].taker_session) = (999, 9);
-    assert_eq!(found(&rec), Vec::new(), "no task is known to be of that session");
+    assert_eq!(found(&rec), Vec::new(), "no known task is in that session");
     rec.tables.tasks.as_mut().unwrap()[1].session = 9;
     assert_eq!(found(&rec)[0].culprit.as_ref().unwrap().id, "9");
     rec.tables.tasks.as_mut().unwrap()[0].session = 9;
-    assert_eq!(found(&rec), Vec::new(), "two trees are of that session");
+    assert_eq!(found(&rec), Vec::new(), "two trees are in that session");
 }
 
-/// What whyslow and kernel threads read is nobody's else.
+/// Pages that whyslow or kernel threads read do not count for other tasks.
 #[test]
 fn rows_of_the_look_itself_are_given_to_nobody() {
     let mut rec = host(Went::Reclaimed(80_000));

@@ -1,7 +1,7 @@
-//! Every look at the clock asks a device, because the CPU's own counter is not used.
+//! Each read of the clock accesses a device, because the kernel does not use the CPU's own counter.
 //!
-//! Signal: the clocksource in use and on offer; the kernel's log. A price that nobody measured per victim: a risk only; the
-//! CPU time seen in the clock's read function stands beside it.
+//! Signal: the clocksource in use and those available; the kernel's log. The cost is not measured for each victim, so this rule makes
+//! risks only; the CPU time seen in the clock's read function is reported with them.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use crate::{Clocksource, Evidence};
 
 pub const RULE: Rule = Rule {
     id: "clocksource",
-    question: "Does each look at the clock cost a system call and a device access?",
-    what: "The kernel does not tell the time from the CPU's counter (tsc) but from a timer outside of the CPU (hpet, \
-           acpi_pm): each clock_gettime is then a real system call and takes 0.5 to several us instead of 30 ns, and \
-           CPUs queue for the one timer. The kernel falls back to it when it finds the counter unstable.",
-    how: "current_clocksource against those known to be slow, available_clocksource, and \"clocksource\" and TSC lines of the \
-          kernel's log. CPU time comes from on-CPU samples inside the clock's read function.",
-    limits: "Never a cause: who would have been faster by how much is not measured. An unknown clocksource counts as \
-             fast. The log's tail may have lost the line that says why.",
+    question: "Does each read of the clock cost a system call and a device access?",
+    what: "The kernel does not read the time from the CPU's counter (tsc) but from a timer outside the CPU (hpet, \
+           acpi_pm). Each clock_gettime is then a real system call and takes 0.5 to several us instead of 30 ns, and \
+           CPUs queue for the one timer. The kernel falls back to such a timer when it finds the counter unstable.",
+    how: "current_clocksource is compared with a list of slow clocksources. available_clocksource shows whether the tsc can be \
+          used, and the \"clocksource\" and TSC lines of the kernel's log show why not. CPU time comes from on-CPU samples inside the \
+          clock's read function; there is no time lost and no counterfactual.",
+    limits: "Never a cause: how much faster each task would have been is not measured. An unknown clocksource: counts as \
+             fast. The reason: the line that says it may no longer be in the kernel's log.",
     sources: "kernel/time/clocksource.c (clocksource_watchdog, \"Marking clocksource\"); arch/x86/kernel/{hpet,tsc}.c; \
               drivers/clocksource/acpi_pm.c; Documentation/admin-guide/kernel-parameters.txt (clocksource=, tsc=).",
     can_be_cause: false,
@@ -32,7 +33,7 @@ pub const RULE: Rule = Rule {
 
 /// Clocks that are read from a device (x86), have no fast path in user space, or are as coarse as the tick.
 const SLOW: &[&str] = &["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "hyperv_clocksource_msr"];
-/// Their read functions.
+/// The read functions of these clocks.
 const READS: &[&str] = &[
     "read_hpet",
     "acpi_pm_read",
@@ -41,7 +42,7 @@ const READS: &[&str] = &[
     "i8253_read",
     "read_hv_clock_msr",
 ];
-/// What the kernel writes when it stops to trust a counter.
+/// What the kernel logs when it stops trusting a counter.
 const DISTRUST: &[&str] = &["Marking clocksource", "TSC found unstable", "Marking TSC unstable"];
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -71,10 +72,10 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
         _ => String::new(),
     };
     let mut f = Finding::risk(RULE.id, Subject::host())
-        .titled(format!("the clock is {current}: every look at it asks a device{measured}"))
+        .titled(format!("the clock is {current}: each read of it accesses a device{measured}"))
         .by(Culprit::new(SubjectKind::Kernel, current, format!("clocksource {current}")).at_file(FILE))
         .check(
-            "which clock is in use, which are on offer",
+            "the clock in use, and the clocks available",
             "cd /sys/devices/system/clocksource/clocksource0 && grep . current_clocksource available_clocksource",
         )
         .check("why the kernel left the tsc, if its log still goes back that far", "dmesg | grep -i -e clocksource -e tsc");
@@ -84,18 +85,22 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
     }
     if clock.available.iter().any(|name| name == "tsc") {
         return f.fix(
-            format!("go back to the tsc (undo: echo {} > {FILE})", quoted(current)),
+            format!(
+                "go back to the tsc; the time may be wrong if it is unstable (undo: echo {} > {FILE})",
+                quoted(current)
+            ),
             command!("echo tsc > {}", FILE),
         );
     }
     f.advice(
-        "the tsc is not on offer: the kernel found it unstable or the firmware hides it; update the firmware (on a guest, the \
-         hypervisor's), and only if the counter is known to be good boot with tsc=reliable (undo: remove it and boot)",
+        "the tsc is not available: the kernel found it unstable or the firmware hides it; update the firmware (on a guest, the \
+         hypervisor's); only if the counter is known to be good, boot with tsc=reliable (undo: remove it and boot again)",
     )
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let evidence = format!("the clocksource is {}, read without asking a device", ev.clocksource()?.current);
+    let evidence =
+        format!("the clocksource is {}, which is read without a device access", ev.clocksource()?.current);
     Ok((check(ev)?.is_empty()).then_some(RuledOut { what: "a slow clock".into(), evidence }))
 }
 
@@ -119,7 +124,7 @@ mod tests {
     fn fires_on_hpet_and_offers_the_tsc_back() {
         let found = check(&host("hpet\n", "tsc hpet acpi_pm \n").ev()).unwrap();
         assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
-        assert_eq!(found[0].title, "the clock is hpet: every look at it asks a device");
+        assert_eq!(found[0].title, "the clock is hpet: each read of it accesses a device");
         assert!(found[0].fixes[0].command.as_deref().unwrap().starts_with("echo tsc > /sys"));
         assert!(found[0].fixes[0].text.contains("undo: echo hpet >"));
     }

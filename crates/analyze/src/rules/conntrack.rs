@@ -1,8 +1,9 @@
-//! The table of tracked connections is full, or nearly.
+//! The table of tracked connections is full, or nearly full.
 //!
 //! Signal: `nf_conntrack_count` against `nf_conntrack_max`; `drop` and `insert_failed` of `net/stat/nf_conntrack`
 //! (per CPU, hex), differences over the window. A full table drops the first packet of each new connection.
-//! Lost: not measured: the counters do not tell the sender of a dropped packet. A risk. Connects that it dropped: `unanswered-connects`.
+//! Lost: not measured, because the counters do not tell the sender of a dropped packet; so this rule makes risks. Connects whose packets
+//! were dropped: `unanswered-connects`.
 
 use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
 
@@ -12,13 +13,14 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "conntrack",
-    question: "Is the table of tracked connections full, or dropping packets?",
-    what: "The packet filter remembers each connection. When its table is full, packets of new connections are \
-           dropped, and their senders wait for a retry of a second and more.",
-    how: "Entries against the limit at the end of the window (85 %), or packets dropped for a full table, or more than \
-          one entry a second that could not be inserted.",
-    limits: "Entries and limit are read in the host's own network namespace. The counters name no connection, so it \
-             makes risks only.",
+    question: "Is the table of tracked connections full, or does it drop packets?",
+    what: "The packet filter tracks each connection. When its table is full, packets of new connections are \
+           dropped, and their senders wait a second or more before they send again.",
+    how: "nf_conntrack_count is compared with nf_conntrack_max at the end of the window; drop and insert_failed of \
+          net/stat/nf_conntrack are counted over the window. Reported from 85 % of the limit on, if packets were dropped, or if more \
+          than one entry per second could not be inserted. There is no time lost and no counterfactual.",
+    limits: "Entries and limit: read in the host's own network namespace. The sender of a dropped packet: not known, because the \
+             counters name no connection, so the rule makes risks only.",
     sources: "net/netfilter/nf_conntrack_core.c, nf_conntrack_standalone.c (ct_cpu_seq_show); netdata netfilter.conf",
     can_be_cause: false,
     check,
@@ -43,7 +45,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Ok((count, max)) if Share::of(count as f64, max as f64) >= NEARLY_FULL => {
             found.push(risk("host").titled(format!("the conntrack table holds {count} of {max} entries")));
         }
-        // Where nothing is tracked nothing is full. Some namespaces hide the limits, but not their statistics.
+        // If no connection is tracked, no table is full. Some namespaces hide the limits, but not their statistics.
         Err(Missing::NotInKernel { .. }) if stats.is_empty() && !ev.in_netns("net/netstat").is_empty() => {}
         Err(missing) if stats.is_empty() => return Err(missing),
         _ => {}
@@ -106,7 +108,7 @@ mod tests {
         };
         let netstat = |at| snapshot(at, "netns/1/net/netstat", "TcpExt: A\nTcpExt: 0\n".into());
         assert_eq!(asked(vec![netstat(0), netstat(10)]), Ok(vec![]));
-        assert!(asked(vec![]).is_err(), "no namespace was looked at");
+        assert!(asked(vec![]).is_err(), "no namespace was read");
     }
 
     fn asked(snapshots: Vec<FileSnapshot>) -> Result<Vec<Finding>, Missing> {
@@ -138,6 +140,6 @@ mod tests {
     fn says_so_when_it_cannot_tell() {
         assert!(asked(vec![]).unwrap_err().to_string().contains("nf_conntrack_count was not recorded"));
         let torn = snapshot(10, "netns/1/net/stat/nf_conntrack", "entries dr".into());
-        assert!(asked(vec![stat(0, 0, 0), torn]).is_ok(), "no CPU's line: nothing to add up");
+        assert!(asked(vec![stat(0, 0, 0), torn]).is_ok(), "no line of a CPU: nothing to add up");
     }
 }

@@ -1,10 +1,17 @@
-//! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled or had lesser work.
+//! The affinity mask of busy tasks allowed only few CPUs, while other CPUs were idle or ran tasks of lesser weight.
 //!
-//! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over or went to
+//! Signal: tasks that may use fewer than all CPUs and were ready and not running, while CPU time was left over or went to
 //! tasks of lesser weight.
-//! Lost: what they would have got with the mask lifted (`cpu_loss.rs`). Not this rule: kernel threads that belong to
-//! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all about as full, and waits behind one
-//! that could not be preempted (`unpreempted.rs`).
+//! Lost: what the tasks would have got with the mask lifted (`cpu_loss.rs`).
+//! Idle time counts only on CPUs outside the mask, and not on CPUs that are reserved (isolcpus, nohz_full, partitions of cpusets,
+//! exclusive CPUs of the kubelet): a mask that leaves out only such CPUs is no binding. A wait counts as far as all CPUs of the mask were
+//! busy with other tasks. A task that waits for a CPU only to spin there loses nothing. CPU time that whyslow itself used there is
+//! taken out, and so are waits behind a task that could not be preempted: times in which the CPU took no interrupt although one was due, and a
+//! real-time task that waits for another one.
+//! If no CPU time was left over, the rule reports only if more tasks waited there than the CPUs of the mask can take, while other tasks,
+//! due less than a third of what these are due, had the rest, or a third of their time was lost.
+//! Not this rule: kernel threads that belong to their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all about
+//! equally full, and waits behind a task that could not be preempted (`unpreempted.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,22 +30,19 @@ use crate::parse::cpulist;
 
 pub const RULE: Rule = Rule {
     id: "cpu-pinned",
-    question: "Were busy tasks pinned to few CPUs while others idled?",
-    what: "Tasks bound to a set of CPUs (taskset, sched_setaffinity, cpuset, NUMA binding) queue for those CPUs while \
-           others have nothing to do. Host averages look half idle.",
+    question: "Were busy tasks bound to few CPUs while other CPUs were idle?",
+    what: "Tasks that are bound to a set of CPUs (taskset, sched_setaffinity, cpuset, NUMA binding) queue for those CPUs while \
+           other CPUs are idle. Averages over the host look half idle.",
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
-          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Idle time counts on CPUs outside the mask \
-          only, and not on those that are kept for somebody (isolcpus, nohz_full, partitions of cpusets, exclusive CPUs of the \
-          kubelet): a mask that leaves out none but these is no binding. A wait counts as far as all CPUs of the mask were \
-          busy with others. Who waits for a CPU to spin on loses nothing. Waits behind one that could not be \
-          preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
-          one) are not the mask's, and are taken out; so is CPU time that whyslow itself had there. Where no CPU time was left \
-          over it is reported only if more of them than their CPUs can take waited there, while others, due less than a third of what they \
-          are, had the rest, or a third of their time was lost.",
-    limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
-             Memory locality is not modelled. Where rows of who had the CPUs were let go for want of room, room is what must have \
-             been idle while they waited. With a sched_ext scheduler it cannot tell.",
+          task time x (1 - CPU got / CPU it would have got), at most one CPU for each task, above 5 % of the window. Reported if the \
+          other CPUs were idle or ran tasks that are due less than a third of what these are due, or if the tasks lost a third of \
+          their time.",
+    limits: "Deliberate bindings (cache, NUMA locality, isolation): the loss is real, but the fix may cost more. \
+             Memory locality: not modelled. Reserved CPUs (isolcpus, nohz_full, partitions of cpusets, exclusive CPUs of the \
+             kubelet): their idle time does not count. Waits behind a task that could not be preempted, and waits for a CPU only to \
+             spin on it: not counted. Rows of runs on CPUs that were dropped for want of room: only the time that the \
+             other CPUs must have been idle during the waits counts. With a sched_ext scheduler: it cannot tell.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
     can_be_cause: true,
     check,
@@ -49,14 +53,15 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// With less than `LEFT_OVER` to be had, whoever is let out of its mask takes it from his equals. That is worth a word if it would give him half as much again: a third of his time is lost. Below that, CPUs that are
-/// all full are about as full as others.
+/// If less than `LEFT_OVER` of CPU time is free, a task without its mask takes CPU time from its equals. That is reported if the task
+/// would get half as much again: then a third of its time is lost. Below that, all CPUs count as equally full.
 const UNEVEN: f64 = 1.0 / 3.0;
 /// A thread that spins for more of its CPU time than this has no other work.
 const SPINS: f64 = 0.5;
-/// Why it may not be known who had the other CPUs meanwhile.
-const LET_GO: &str = "runs on CPUs were more than there was room for, and the shorter ones were let go";
-/// Groups of tasks that are looked at: those that waited longest. Nobody reads more findings.
+/// Why it may not be known which tasks ran on the other CPUs meanwhile.
+const LET_GO: &str =
+    "there were more runs on CPUs than there was room for, and the shorter ones were dropped";
+/// Groups of tasks that are examined: those that waited longest. More findings would not be read.
 const MOST_GROUPS: usize = 64;
 /// A real-time task with this part of a CPU leaves others next to nothing, mask or not.
 const RULES_A_CPU: f64 = 0.8;
@@ -92,10 +97,10 @@ fn worth_it(ev: &Evidence<'_>, lost: Duration) -> bool {
     lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64()
 }
 
-/// Bound tasks that waited for long, those that waited longest first.
+/// Groups of bound tasks that waited for long: the longest wait first.
 fn groups(ev: &Evidence<'_>, fair: &FairShareModel<'_>, held_up: &HeldUp) -> Vec<Group> {
     let mut groups: Vec<Group> = bound(fair, held_up).into_iter().collect();
-    // Nobody loses more than he waited.
+    // A task does not lose more than it waited.
     let waited = |members: &BTreeSet<usize>| {
         members.iter().map(|at| for_others(fair, held_up, *at)).fold(0, u64::saturating_add)
     };
@@ -107,7 +112,7 @@ fn groups(ev: &Evidence<'_>, fair: &FairShareModel<'_>, held_up: &HeldUp) -> Vec
 /// What the tasks of a mask lose to it.
 struct Judged {
     loss: Loss,
-    /// As far as rows of who had the CPUs tell.
+    /// The loss as far as the rows of runs on CPUs tell.
     reported: Loss,
     room: Room,
     /// Other CPUs were free, or far less full.
@@ -141,10 +146,10 @@ fn judged(
     Judged { loss, reported, room, is_free }
 }
 
-/// Time of a task that it was ready and held up by somebody who could not be preempted.
+/// The time that each task was ready behind a task that could not be preempted.
 type HeldUp = Table<u32, u64>;
 
-/// The part of a loss that is the mask's. What they can have waited for the look itself is none, and may have been.
+/// The part of a loss that the mask caused. Time that the tasks may have waited for whyslow itself counts only in the upper bound.
 fn of_the_mask(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
     let raw: f64 =
         members.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
@@ -157,7 +162,7 @@ fn of_the_mask(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &H
     Loss { high: part(0).high, ..part(own) }
 }
 
-/// The time that a task was ready because others had its CPUs, who could be preempted.
+/// The time that a task was ready because its CPUs ran other tasks that could be preempted.
 fn for_others(fair: &FairShareModel<'_>, held_up: &HeldUp, at: usize) -> u64 {
     let Some(task) = fair.tasks().get(at) else { return 0 };
     let held = held_up.get(&task.pid).copied().unwrap_or(0);
@@ -168,15 +173,15 @@ fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
     room.as_secs_f64() >= LEFT_OVER * ev.window().as_secs_f64()
 }
 
-/// Even the least that they may have lost: on CPUs that are all full the guess is the finding.
+/// By the lower bound of the loss: if all CPUs are full, there is no other evidence than this estimate.
 fn is_uneven(loss: &Loss) -> bool {
     loss.tasks > 0 && loss.low.as_secs_f64() >= UNEVEN * loss.lived.as_secs_f64()
 }
 
-/// Bound user tasks that wait, by who they are and by mask. Who waits to spin is kept from nothing.
+/// Bound user tasks that wait, by cgroup and by mask. A task that waits only to spin loses nothing.
 fn bound(fair: &FairShareModel<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, usize), BTreeSet<usize>> = BTreeMap::new();
-    // What looks is nobody's victim: its thread that measures CPUs goes from one to the next by its mask.
+    // Threads of whyslow are no victims: the thread that measures CPUs moves from one CPU to the next by its mask.
     let others = fair.tasks().iter().enumerate().filter(|(at, task)| !task.kthread && !fair.is_own(*at));
     for (at, task) in others {
         let Some(mask) = fair.allowed().number(at).filter(|_| fair.allowed().is_bound(at)) else {
@@ -206,15 +211,15 @@ fn finding(
     let mask = &cpus.list();
     let free = match [room.idle, room.of_lesser].map(|time| enough(time, ev)) {
         [true, _] => format!("{} of CPU time was left idle", seconds(room.idle)),
-        [_, true] => format!("tasks of lesser weight had {} of the other CPUs", seconds(room.of_lesser)),
-        _ => "fewer shared each of the others".to_owned(),
+        [_, true] => format!("tasks of lesser weight had {} on the other CPUs", seconds(room.of_lesser)),
+        _ => "fewer tasks shared each of the other CPUs".to_owned(),
     };
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let place = place(ev, mask);
     let behind = match had(ev, fair, &cpus) {
         Some(who) => format!("{place}, which {} had", who.name),
-        None => format!("{place}, behind others"),
+        None => format!("{place}, behind other tasks"),
     };
     let first = urgent(fair, &cpus, members, ev);
     let found = Finding::cause(RULE.id, victim.clone(), loss.likely);
@@ -233,14 +238,17 @@ fn finding(
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
         .hop(Hop::new(Reason::Runnable, who(fair, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
-        .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
+        .check("the affinity mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
-            format!("let them use all CPUs, if the binding is not deliberate; if it is a cpuset's, change its cpus (undo: {})", &*command!("taskset -acp {} {}", mask, tgid)),
+            format!(
+                "let the tasks use all CPUs (costs locality), if the binding is not deliberate; if a cpuset binds them, change its cpus (undo: {})",
+                &*command!("taskset -acp {} {}", mask, tgid)
+            ),
             command!("taskset -acp {} {}", fair.allowed().common().list(), tgid),
         ))
 }
 
-/// A real-time task that had nearly all of the time of these CPUs, and is none of those that wait: they get what it leaves.
+/// A real-time task that had nearly all the time of these CPUs, and is not one of the waiting tasks: these get the time that it leaves.
 fn urgent<'f>(
     fair: &'f FairShareModel<'_>,
     cpus: &Cpus,
@@ -257,7 +265,7 @@ fn urgent<'f>(
     (first.exec_ns as f64 >= RULES_A_CPU * time).then_some(first)
 }
 
-/// It goes before all others of its CPUs, and is told with the mask that keeps them there.
+/// The real-time task runs before all others on its CPUs: it is the culprit, reported with the mask that keeps the others there.
 fn before_all(ev: &Evidence<'_>, found: Finding, task: &Task, bound: &str, place: &str) -> Finding {
     let name = ev.called(task.pid, &task.comm);
     let had = seconds(Duration::from_nanos(task.exec_ns));
@@ -265,12 +273,12 @@ fn before_all(ev: &Evidence<'_>, found: Finding, task: &Task, bound: &str, place
         .titled(format!("{name}, a real-time task, had {place} for {had}; {bound}"))
         .by(Culprit::new(SubjectKind::Task, task.pid.to_string(), name.clone()))
         .advice(format!(
-            "let {name} be no real-time task (chrt -o -p 0 {}), or have a CPU of its own",
+            "run {name} without a real-time policy (chrt -o -p 0 {}), which may delay it, or give it a CPU of its own",
             task.pid
         ))
 }
 
-/// The processes that wait, and where they are.
+/// The processes that wait, and their cgroup.
 fn who(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
     match waiting(fair, members).filter(|_| victim.kind == SubjectKind::Cgroup) {
         Some(processes) => format!("{}, {busy} of {}", processes.name, victim.name),
@@ -278,13 +286,13 @@ fn who(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, busy: &str, victim:
     }
 }
 
-/// Those of them that waited, by process.
+/// The members that waited, by process.
 fn waiting(fair: &FairShareModel<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
     let waited = |at: &usize| Some((*at, fair.tasks().get(*at)?.runnable_ns));
     names::processes(fair.tasks(), members.iter().filter_map(waited))
 }
 
-/// The CPUs of a mask, and the NUMA node if they are all of one.
+/// The CPUs of a mask, and the NUMA node if they are exactly the CPUs of one node.
 fn place(ev: &Evidence<'_>, mask: &str) -> String {
     let cpus = cpulist::parse(mask).ok();
     let nodes = ev.nodes().unwrap_or_default();
@@ -294,7 +302,7 @@ fn place(ev: &Evidence<'_>, mask: &str) -> String {
     }
 }
 
-/// The cgroup, or in the root cgroup the process or processes, those that waited most first.
+/// The cgroup; in the root cgroup the process or processes, the longest wait first.
 fn victim(
     ev: &Evidence<'_>,
     fair: &FairShareModel<'_>,
@@ -308,7 +316,7 @@ fn victim(
     Ok(waiting(fair, members).unwrap_or_else(Subject::host))
 }
 
-/// Who had these CPUs, of those that may use no others.
+/// The tasks that ran on these CPUs and may use no others.
 fn had(ev: &Evidence<'_>, fair: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
     let within = |at: &usize| fair.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
     let all = fair.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
@@ -321,7 +329,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let held_up = ev.unpreempted();
     let groups = groups(ev, fair, held_up);
     let mut elsewhere = None;
-    // Their sleeps may have absorbed what they waited, or not.
+    // The tasks' sleeps may or may not have absorbed their waits.
     let mut may_have_lost = |members: &BTreeSet<usize>| {
         let judged = judged(ev, fair, held_up, members, &mut elsewhere);
         judged.is_free && worth_it(ev, judged.loss.high)
@@ -334,7 +342,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)
         ),
-        false => "bound tasks waited, but the other CPUs were about as full as theirs".to_owned(),
+        false => "bound tasks waited, but the other CPUs were about as full as their own".to_owned(),
     };
     Ok(Some(RuledOut { what: "an affinity mask".into(), evidence }))
 }

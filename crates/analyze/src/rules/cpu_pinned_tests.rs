@@ -38,7 +38,7 @@ fn fires_when_sixteen_share_one_cpu_and_the_other_idles() {
     assert_eq!(found[0].culprit.as_ref().unwrap().id, "cpu1");
 }
 
-/// Whoever is bound to its CPU gets what it leaves.
+/// Tasks that are bound to the CPU of a real-time task get the time that it leaves.
 #[test]
 fn a_real_time_task_that_has_their_cpu_is_who_they_wait_for() {
     let found = |ms: u64| {
@@ -74,8 +74,8 @@ fn is_quiet_when_the_other_cpu_is_as_full() {
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 
-/// Three share one CPU and two the other: a mask lifted would shift the queue, not shorten it. Sixteen and two are
-/// another matter.
+/// Three tasks share one CPU and two the other: without the mask the queue would move, not get shorter. Sixteen and two tasks are
+/// reported.
 #[test]
 fn of_full_cpus_only_a_gross_difference_is_reported() {
     let full = |n: usize, ms: u64| {
@@ -88,10 +88,10 @@ fn of_full_cpus_only_a_gross_difference_is_reported() {
     let found = full(16, 62);
     let lost = found[0].lost.unwrap().as_secs_f64();
     assert!((lost - 16.0 * (1.0 - 62.0 / 111.0)).abs() < 0.2, "{lost}");
-    assert!(found[0].title.contains("fewer shared each of the others"), "{}", found[0].title);
+    assert!(found[0].title.contains("fewer tasks shared each of the other CPUs"), "{}", found[0].title);
 }
 
-/// Two that wait for a disk, and now and then for each other, leave a sixth of their CPU idle: they may use it, and do not.
+/// Two tasks that wait for a disk, and sometimes for each other, leave a sixth of their CPU idle: they may use it, but do not.
 #[test]
 fn what_others_left_idle_is_there_for_the_pinned() {
     let mut rec = host(13, "1", 1, 76);
@@ -110,7 +110,7 @@ fn what_others_left_idle_is_there_for_the_pinned() {
     assert_eq!(found[0].victim.id, "/batch");
 }
 
-/// It shares its CPU with half of a crowd, whose group weighs as much as its own; on the other CPU is the other half.
+/// One task shares its CPU with half of the tasks of a crowd; the other half is on the other CPU. Both groups have the same weight.
 #[test]
 fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {
     for got in [667, 500] {
@@ -124,7 +124,7 @@ fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {
     }
 }
 
-/// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
+/// The same two tasks run at nice 19: without the mask the sixteen would have most of CPU 0.
 #[test]
 fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
     let mut rec = host(16, "1", 1, 62);
@@ -136,8 +136,8 @@ fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
     assert!(found[0].title.contains("lesser weight had 1.0 s"), "{}", found[0].title);
 }
 
-/// Sixteen have a cgroup and CPU 1, eight of one session have CPU 0: half of the host each is what they are due, unless
-/// the session is nice.
+/// Sixteen tasks of a cgroup have CPU 1, eight tasks of one session have CPU 0: each side is due half of the host, unless the
+/// session is nice.
 #[test]
 fn a_session_of_the_root_cgroup_shares_as_one() {
     let beside = |weight| {
@@ -180,12 +180,12 @@ fn names_the_node_whose_cpus_they_are() {
     assert!(!check(&Evidence::of(&rec)).unwrap()[0].title.contains("node"));
 }
 
-/// It had CPU 1 while the task that is bound to it waited.
+/// A kernel worker that had CPU 1 while the task that is bound to CPU 1 waited.
 fn worker() -> Task {
     Task { pid: 9, exec_ns: 330_000_000, kthread: true, ..host(1, "1", 1, 0).tables.tasks.unwrap().remove(0) }
 }
 
-/// The task on CPU 1 waits 330 ms, of which 300 ms behind a worker that has interrupts off.
+/// The task on CPU 1 waits 330 ms, 300 ms of it behind a worker that has interrupts off.
 #[test]
 fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
     const MS: u64 = 1_000_000;
@@ -197,7 +197,7 @@ fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
     let run = |from: u64| Run { cpu: 1, pid: 9, from_ns: from * MS, to_ns: (from + 150) * MS };
     rec.tables.spans = Some(vec![ready(100), ready(600)]);
     rec.tables.runs = Some(vec![run(100), run(600)]);
-    assert_eq!(reported(&rec), 1, "a long slice among equals is the mask's");
+    assert_eq!(reported(&rec), 1, "a long time slice of an equal task counts for the mask");
     rec.tables.cpus = Some(vec![Cpu { cpu: 1, worst_gap_ns: 148 * MS, gaps: 2, ..Cpu::default() }]);
     assert_eq!(reported(&rec), 0);
 }
@@ -221,16 +221,16 @@ fn is_quiet_when_interrupts_were_off_there_for_short_times() {
     let ready = |n: u64| Span { cpu: 1, woken_ns: n * 66 * MS, to_ns: (n * 66 + 24) * MS, ..Span::default() };
     rec.tables.spans = Some((0..15).map(ready).collect());
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
-    // Its waits are known by their sum only.
+    // Now only the sum of its waits is known.
     rec.tables.spans = None;
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
     for gap in rec.tables.gaps.iter_mut().flatten() {
         gap.cpu = 0;
     }
-    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "they were off elsewhere");
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "interrupts were off on another CPU");
 }
 
-/// A queue of equals on a CPU that now and then is late for its interrupts.
+/// Equal tasks queue for a CPU that is sometimes late for its interrupts.
 #[test]
 fn fires_when_gaps_are_a_small_part_of_the_queue() {
     const MS: u64 = 1_000_000;
@@ -249,8 +249,8 @@ fn says_so_when_it_cannot_tell() {
     assert!(check(&Evidence::of(&Recording::default())).is_err());
 }
 
-/// One task is bound to each CPU: one is always busy, the other for 60 % of its time, in short pieces of work; when it is woken it waits
-/// for its CPU to come out of idle. There is time left over, on its own CPU.
+/// One task is bound to each CPU. One task is always busy. The other is busy for 60 % of its time, in short pieces of work; when it is
+/// woken it waits for its CPU to leave idle. The time left over is on its own CPU.
 #[test]
 fn idle_time_of_their_own_cpus_is_no_room() {
     let mut rec = host(1, "0", 1, 600);
@@ -259,7 +259,7 @@ fn idle_time_of_their_own_cpus_is_no_room() {
     }
     rec.tables.tasks.as_mut().unwrap().extend(host(1, "1", 1, 1000).tables.tasks.unwrap());
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
-    // The same where the other CPU idles, too: there it would have waited as long.
+    // The same if the other CPU is idle, too: the task would have waited as long there.
     rec.tables.tasks.as_mut().unwrap()[1].exec_ns = 100_000_000;
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
@@ -276,7 +276,7 @@ fn with_stat(mut rec: Recording, idle_ms: [u64; 2]) -> Recording {
     rec
 }
 
-/// Four share CPU 1, which is full; that of CPU 0 is what counts.
+/// Four tasks share CPU 1, which is full. Only idle time of CPU 0 counts.
 #[test]
 fn room_is_counted_on_the_cpus_outside_the_mask() {
     let reported = |idle: [u64; 2]| check(&Evidence::of(&with_stat(host(4, "1", 1, 250), idle))).unwrap();
@@ -288,14 +288,18 @@ fn room_is_counted_on_the_cpus_outside_the_mask() {
     assert_eq!(reported([20, 0]), vec![], "CPU 0 was full of interrupts");
 }
 
-/// Who looks had the other CPU: without him it would have been free. Anybody else would have had it all the same.
+/// whyslow itself had the other CPU: without whyslow that CPU would have been free. Any other program would have had it all the same.
 #[test]
 fn what_looking_itself_takes_is_room() {
     let mut rec = with_stat(host(4, "1", 1, 250), [20, 0]);
     let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, 870).tables.tasks.unwrap()[0].clone() };
     rec.tables.tasks.as_mut().unwrap().push(looks);
     let reported = check(&Evidence::of(&rec)).unwrap();
-    assert!(reported[0].title.ends_with("while fewer shared each of the others"), "{}", reported[0].title);
+    assert!(
+        reported[0].title.ends_with("while fewer tasks shared each of the other CPUs"),
+        "{}",
+        reported[0].title
+    );
     rec.meta.own_pids = vec![7];
     let reported = check(&Evidence::of(&rec)).unwrap();
     assert!(reported[0].title.contains("while 890 ms of CPU time was left idle"), "{}", reported[0].title);
@@ -303,7 +307,7 @@ fn what_looking_itself_takes_is_room() {
     assert!((0.8..=2.2).contains(&lost), "{lost}");
 }
 
-/// Nobody but the look itself had CPU 0 for a moment, and of those that fill it each was ready for that.
+/// whyslow had CPU 0 for a moment, and each of the tasks that fill CPU 0 was ready to use that time.
 #[test]
 fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
     for mask in ["0-1", "0"] {
@@ -319,7 +323,8 @@ fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
     }
 }
 
-/// A real-time task has the other CPU, and who looks had a part of theirs: without him they would have had that, mask or not.
+/// A real-time task has the other CPU, and whyslow had a part of the tasks' own CPU: without whyslow they would have had that part, with or
+/// without the mask.
 #[test]
 fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
     let with_own = |own_ms: u64, each_ms: u64, idle: [u64; 2]| {
@@ -345,7 +350,7 @@ fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
     }
 }
 
-/// It is alone on its CPU but for the thread that measures that, and would meet as many lesser tasks on the other one.
+/// The task is alone on its CPU, apart from whyslow's own thread. On the other CPU it would meet the tasks of lesser weight.
 #[test]
 fn what_looks_makes_no_crowd() {
     let mut rec = host(1, "1", 1, 667);
@@ -368,7 +373,7 @@ fn what_looks_is_no_victim() {
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 
-/// All CPUs outside were taken just while they waited: idle time came after.
+/// All CPUs outside the mask were taken while the tasks waited; the idle time came after that.
 #[test]
 fn room_must_have_been_there_while_they_waited() {
     const MS: u64 = 1_000_000;
@@ -383,7 +388,7 @@ fn room_must_have_been_there_while_they_waited() {
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 
-/// Of the runs that are reported none was on CPU 0. Some were let go: for all that is known they had it just while they waited.
+/// No reported run was on CPU 0, but some runs were dropped: these may have had CPU 0 exactly while the tasks waited.
 #[test]
 fn runs_that_were_let_go_are_not_taken_for_room() {
     const MS: u64 = 1_000_000;
@@ -402,15 +407,15 @@ fn runs_that_were_let_go_are_not_taken_for_room() {
     rec.missing = vec![why.into()];
     let reported = idle(400, rec.clone()).unwrap_err().to_string();
     assert!(reported.starts_with("cannot tell whether other CPUs were free"), "{reported}");
-    // It idled for so long that it did while they waited.
+    // CPU 0 was idle for so long that it must have been idle while the tasks waited.
     let found = idle(950, rec.clone()).unwrap();
     let (low, high) = found[0].lost_range.unwrap();
     assert!(found[0].kind == Kind::Cause && low < high, "{found:?}");
     rec.tables.runs = Some(vec![Run { cpu: 0, pid: 7, from_ns: 0, to_ns: 400 * MS }]);
-    assert_eq!(idle(400, rec), Ok(vec![]), "rows that are left tell that it was taken");
+    assert_eq!(idle(400, rec), Ok(vec![]), "the remaining rows show that it was taken");
 }
 
-/// 16 on CPU 1 of which CPU 0 is isolated, a partition's, or the kubelet's: nobody is bound, and nobody is sent there.
+/// 16 tasks run on CPU 1; CPU 0 is isolated, a partition's, or the kubelet's: the tasks are not bound, and CPU 0 is no room for them.
 #[test]
 fn cpus_that_are_kept_for_somebody_are_no_room() {
     let frame = |name: &str, text: &str| FileSnapshot {
@@ -435,10 +440,10 @@ fn cpus_that_are_kept_for_somebody_are_no_room() {
     for (task, pid) in rec.tables.tasks.iter_mut().flatten().zip(1..) {
         task.pid = pid;
     }
-    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "pid 1 has that mask, and handed it down");
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "pid 1 has that mask, and all tasks inherited it");
 }
 
-/// Four of eight CPUs are offline, and in masks: 2-5 is two of four.
+/// Four of eight CPUs are offline, but masks still contain them: 2-5 allows two of the four online CPUs.
 #[test]
 fn offline_cpus_of_a_mask_do_not_count() {
     let mut rec = host(8, "2-5", 4, 250);
@@ -458,7 +463,7 @@ fn offline_cpus_of_a_mask_do_not_count() {
     );
 }
 
-/// Real-time tasks have what they want; nobody's nice value or group counts against them.
+/// Real-time tasks get what they want; nice values and groups of other tasks do not count against them.
 #[test]
 fn what_real_time_tasks_have_is_no_room() {
     let mut rec = host(4, "1", 1, 250);
@@ -479,16 +484,17 @@ fn cannot_tell_where_a_program_decides_who_runs() {
     };
     rec.snapshots = vec![frame("state", "enabled\n"), frame("root/ops", "rusty\n")];
     let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
-    assert!(why.contains("sched_ext program (rusty) decides who runs"), "{why}");
+    assert!(why.contains("sched_ext program (rusty) decides which task runs"), "{why}");
     rec.snapshots.push(frame("switch_all", "0\n"));
-    assert!(check(&Evidence::of(&rec)).is_ok(), "nobody chose it");
+    assert!(check(&Evidence::of(&rec)).is_ok(), "no task chose it");
     rec.tables.tasks.as_mut().unwrap()[0].policy = 7;
     assert!(check(&Evidence::of(&rec)).is_err());
     rec.snapshots = vec![frame("state", "disabled\n")];
     assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
 }
 
-/// Seen on an emulated 6.18: it decided for all, no policy tells, and the file was given up for its price.
+/// Seen on an emulated 6.18: a sched_ext program decided for all tasks, no policy showed that, and the file was skipped because reading
+/// it took too long.
 #[test]
 fn cannot_tell_where_nobody_asked_whether_a_program_decides() {
     const FILES: &str = "sys/kernel/sched_ext/{state,switch_all,root/ops}";
@@ -502,7 +508,7 @@ fn cannot_tell_where_nobody_asked_whether_a_program_decides() {
     assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "a kernel without sched_ext");
 }
 
-/// Seen on 5.10 with PREEMPT_RT: tasks and CPU time were known, and what they waited was reported as nothing.
+/// Seen on 5.10 with PREEMPT_RT: tasks and CPU time were known, but their waits were reported as zero.
 #[test]
 fn cannot_tell_where_nobody_saw_tasks_wait() {
     let mut rec = host(16, "1", 1, 62);
@@ -520,11 +526,11 @@ fn times_that_no_clock_counts_make_no_sum_overflow() {
     for task in rec.tables.tasks.iter_mut().flatten() {
         (task.runnable_ns, task.lived_ns) = (u64::MAX, u64::MAX);
     }
-    // Whatever it says of them.
+    // Any answer will do: the test is that no sum overflows.
     drop(check(&Evidence::of(&rec)));
 }
 
-/// Two event loops on one CPU: their sleeps may have absorbed what they waited, or not. The other CPU idles.
+/// Two event loops on one CPU: their sleeps may or may not have absorbed their waits. The other CPU is idle.
 #[test]
 fn what_sleeps_may_have_absorbed_is_not_ruled_out() {
     let mut rec = host(2, "1", 1, 400);
@@ -536,10 +542,10 @@ fn what_sleeps_may_have_absorbed_is_not_ruled_out() {
     assert_eq!(rules_out(&Evidence::of(&idle)), Ok(None));
     let full = with_stat(rec, [0, 200]);
     let said = rules_out(&Evidence::of(&full)).unwrap().unwrap().evidence;
-    assert!(said.contains("about as full as theirs"), "{said}");
+    assert!(said.contains("about as full as their own"), "{said}");
 }
 
-/// One task a group on each of two full CPUs.
+/// Groups of one task each, bound to one of two full CPUs.
 #[test]
 fn groups_that_nobody_looked_at_are_not_ruled_out() {
     let of = |groups: usize| {

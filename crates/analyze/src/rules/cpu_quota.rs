@@ -1,8 +1,12 @@
 //! A cgroup had work to do, and its CPU quota made it wait.
 //!
-//! Signal: throttled against all periods of the group's `cfs_bandwidth`, read from kernel memory: reading `cpu.stat`
+//! Signal: throttled periods against all periods of the group's `cfs_bandwidth`, read from kernel memory, because reading `cpu.stat`
 //! flushes statistics on cgroup v2. Lost: what its tasks would have got without the quota (`cpu_loss.rs`), not
-//! `throttled_usec`, which counts run queues. Not this rule: a group that shares full CPUs with others.
+//! `throttled_usec`, which counts run queues. The loss is at most one CPU for each task, and never more than the time that the task was ready
+//! and not running, nor than the periods in which the quota ran out. Sleeps that get shorter when the wait before them gets longer absorb
+//! that wait: a task that meets its timer's deadlines all the same has lost nothing.
+//! Nested quotas that hold back the same tasks are lifted together. A quota is not named if as much would be gained while it stays.
+//! Not this rule: a group that shares full CPUs with others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,21 +30,19 @@ mod nested_tests;
 pub const RULE: Rule = Rule {
     id: "cpu-quota",
     question: "Did a CPU quota hold back a cgroup that had work to do?",
-    what: "A cgroup with a CPU quota (cpu.max, cpu.cfs_quota_us) used it up and was taken off all CPUs until the next \
-           period, although CPUs were free. Its tasks stand still, ready to run.",
+    what: "A cgroup with a CPU quota (cpu.max, cpu.cfs_quota_us) used it up, and the kernel throttled it: its tasks are taken off \
+           all CPUs until the next period, although CPUs are free. The tasks are ready to run and do not run.",
     how: "cfs_bandwidth of each task's cgroup is read from kernel memory at both ends of the window (nothing is \
           flushed). Counterfactual: an ideal fair scheduler with this quota lifted, given what each task wanted; time \
-          lost = task time x (1 - CPU got / CPU it would have got), at most one CPU a task, never more than it was \
-          ready and not running, nor than the periods in which the quota ran out. Sleeps that get shorter when the wait before them gets longer absorb it: a task that \
-          meets its timer's deadlines all the same has lost nothing. Of nested quotas all that hold its tasks are lifted \
-          together; those without which as much would be gained are not named.",
-    limits: "If the waits of a task never vary, its sleeps could have absorbed them or not: then a range is given, and \
-             a cause only if its lower end is above the threshold. Of more than 512 sets of nested quotas those are looked at below which \
-             most was waited; of the rest it cannot tell. What a quota may save up (cpu.max.burst) the kernel counts as quota: a period in which it lasted is none in which it ran \
-             out. Real-time tasks have no quota of this \
-             sort; with a sched_ext scheduler it cannot tell.",
+          lost = task time x (1 - CPU got / CPU it would have got), less what the tasks' sleeps absorb, and at most the periods in \
+          which the quota ran out; above 1 % of the window. Nested quotas that hold back the same tasks are lifted together.",
+    limits: "Waits of a task that never vary: its sleeps may or may not have absorbed them, so the rule reports a range, and \
+             a cause only if the lower bound is above the threshold. More than 512 sets of nested quotas: those with the longest \
+             waits are examined; for the rest it cannot tell. Saved-up quota (cpu.max.burst): the kernel counts it as quota, so a \
+             period in which it was enough is not one in which the quota ran out. Real-time tasks: no quota of this kind holds \
+             them back. With a sched_ext scheduler: it cannot tell.",
     sources: "kernel/sched/fair.c (throttle_cfs_rq, sched_cfs_period_timer); Documentation/scheduler/sched-bwc.rst; \
-              since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable there, too.",
+              since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable, as before.",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
@@ -48,7 +50,7 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| matches!(reason, Reason::Quota | Reason::CpuQuota),
 };
 
-/// A quota of which so much is needed in the mean leaves something to be saved up.
+/// If the tasks need less than this part of a quota in the mean, the rest can be saved up.
 const ENOUGH: f64 = 0.9;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -57,8 +59,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let least = WORTH_IT * ev.window().as_nanos() as f64;
     let mut found = Vec::new();
     if !*all {
-        const MANY: &str =
-            "there are more sets of nested quotas than are looked at; those below which most was waited were";
+        const MANY: &str = "there are more sets of nested quotas than whyslow examines; it examined those with the longest waits";
         found.push(Finding::cannot_tell(RULE.id, Missing::unclear("what the rest of the quotas cost", MANY)));
     }
     let mut reported: BTreeSet<u64> = BTreeSet::new();
@@ -71,17 +72,17 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             found.push(finding(ev, held, &loss, need));
         }
     }
-    // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
+    // Nothing is known about quotas that were not examined. If CPUs were idle, a quota that is not reported cost nothing.
     if *all && fair.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
         found.extend(beside_full_cpus(ev, cgroups, reported, least));
     }
     Ok(found)
 }
 
-/// Findings about quotas beside full CPUs. Nobody reads more.
+/// Findings about quotas beside full CPUs. More would not be read.
 const MOST_BESIDE: usize = 8;
 
-/// Quotas that ran out where CPUs were full, and whose lifting would have gained nothing to speak of.
+/// Quotas that ran out while the CPUs were full: lifting them would have gained hardly anything.
 fn beside_full_cpus(
     ev: &Evidence<'_>,
     cgroups: &[Cgroup],
@@ -96,7 +97,7 @@ fn beside_full_cpus(
     let waits = |group: &&Cgroup| waited.get(&group.id).copied().unwrap_or(0.0) > least;
     let mut bitten_ones: Vec<&Cgroup> = cgroups.iter().filter(|group| bit(group)).filter(waits).collect();
     bitten_ones.sort_by(|a, b| bitten(b).ratio().total_cmp(&bitten(a).ratio()).then(a.id.cmp(&b.id)));
-    // Whose quota is reported, and who is above or below one of those.
+    // Groups whose quota is reported are left out, and groups above or below these.
     let above: BTreeSet<u64> = reported.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
     bitten_ones.retain(|group| !above.contains(&group.id));
     let mut found = Vec::new();
@@ -112,8 +113,7 @@ fn beside_full_cpus(
 fn beside_full(ev: &Evidence<'_>, group: &Cgroup) -> Finding {
     let quota = Quota::of(group);
     let title = format!(
-        "its CPU quota ran out in {} of its periods; with the CPUs as full as they were lifting it would have given its \
-         tasks hardly more",
+        "its CPU quota ran out in {} of its periods; the CPUs were full: lifting the quota would have given its tasks hardly more",
         bitten(group)
     );
     Finding::risk(RULE.id, ev.names().cgroup(group))
@@ -160,8 +160,8 @@ impl Quota {
     }
 }
 
-/// What is added to the advice where the quota is enough in the mean: what is left of it can be saved up. `need`: what its tasks
-/// would use without it. The kernel takes no more than the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
+/// What is added to the advice if the quota is enough in the mean: the unused part can be saved up. `need`: the CPU time that its tasks
+/// would use without the quota. The kernel accepts no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
 fn or_save(group: &Cgroup, quota: &Quota, need: f64, window: Duration) -> String {
     let cpu = group.cpu.clone().unwrap_or_default();
     let (Some(most), Some(burst)) = (cpu.quota_ns, cpu.burst_ns) else { return String::new() };
@@ -173,7 +173,7 @@ fn or_save(group: &Cgroup, quota: &Quota, need: f64, window: Duration) -> String
     }
     let file = if group.id >> 56 != 0 { "cpu.cfs_burst_us" } else { "cpu.max.burst" };
     format!(
-        ", or let it save up what it leaves, at most one more quota at a time (in the mean it is enough: {} is {}, and may be {})",
+        ", or let the group save up unused quota, at most one more quota at a time (in the mean the quota is enough: {} is {}, and may be {})",
         format_args!("{}/{file}", quota.files),
         burst / 1000,
         most / 1000
@@ -184,7 +184,7 @@ fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Findin
     let window = ev.window();
     let victim = ev.names().cgroup(held.group);
     let quota = Quota::of(held.group);
-    // Of quotas that are alike any may be the one that runs out.
+    // If nested quotas are alike, any of them may be the one that runs out.
     let most = std::iter::once(held.group)
         .chain(held.with.iter().copied())
         .max_by(|a, b| bitten(a).ratio().total_cmp(&bitten(b).ratio()));
@@ -201,7 +201,7 @@ fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Findin
         Finding::risk(RULE.id, victim.clone())
             .titled(format!("{title}; its tasks sleep enough to have absorbed the delay"))
     };
-    // What one of several saves up the others do not.
+    // If one of several nested quotas saves up, the others still hold the tasks back.
     let save = if held.with.is_empty() { or_save(held.group, &quota, need, window) } else { String::new() };
     let who = names::tasks_of(loss.tasks, &victim.name);
     let first = format!("the next period: quota {}", quota.words);
@@ -217,15 +217,15 @@ fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Findin
             command!("cat {}", format!("{}/cpu.stat", Quota::of(most).files)),
         )
         .fix(
-            format!("raise or lift the quota, or run fewer threads in it{save} (undo: {})", &*quota.undo),
+            format!("raise or lift the quota (others may get less CPU), or run fewer threads in it{save} (undo: {})", &*quota.undo),
             quota.lift,
         );
     for group in &held.with {
         let (name, quota) = (ev.names().cgroup(group).name, Quota::of(group));
-        let next = format!("the quota of {name}, which holds them as well: {}", quota.words);
+        let next = format!("the quota of {name}, which holds the tasks back as well: {}", quota.words);
         f = f.hop(Hop::new(Reason::CpuQuota, &who, next, TaskState::Runnable, Duration::ZERO)).fix(
             format!(
-                "with it raise or lift that of {name}, which would hold them next (undo: {})",
+                "also raise or lift the quota of {name}, which would hold the tasks back next (undo: {})",
                 &*quota.undo
             ),
             quota.lift,
@@ -251,7 +251,7 @@ fn title(ev: &Evidence<'_>, held: &Held<'_>, most: &Cgroup) -> String {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    // Whoever waited for one, if not for long, or in a group that has gone since: that is not to be ruled out.
+    // If a task waited for a quota, also for a short time or in a group that is gone now, a quota is not ruled out.
     let groups = ev.cgroups()?;
     let counted =
         |cpu: &CgroupCpu| cpu.quota_ns.is_some() && (cpu.throttled_periods > 0 || cpu.throttled_ns > 0);
@@ -267,8 +267,8 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let with_quota =
         groups.iter().filter(|c| c.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some())).count();
     let evidence = match with_quota {
-        0 => "no cgroup with a task in it has one".to_owned(),
-        n => format!("{n} cgroups have one, and none lost time to it"),
+        0 => "no cgroup with a task in it has a CPU quota".to_owned(),
+        n => format!("cgroups with a CPU quota: {n}; none lost time to it"),
     };
     Ok(Some(RuledOut { what: "a CPU quota".into(), evidence }))
 }
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(found[0].title, "its CPU quota ran out in 80 % of its periods");
     }
 
-    /// Forty of another group fill both CPUs: what the quota leaves them is what they would have had.
+    /// Forty tasks of another group fill both CPUs: without the quota the tasks of /web would have got as little.
     #[test]
     fn beside_full_cpus_a_quota_that_ran_out_is_a_risk() {
         let mut rec = host(Some(20), 10, 200);
@@ -341,7 +341,7 @@ mod tests {
         let mut idle = rec.clone();
         idle.tables.tasks.as_mut().unwrap().truncate(5);
         for task in idle.tables.tasks.iter_mut().flatten() {
-            // A timer's: all of its waits are absorbed.
+            // A timer wakes the task: its sleeps absorb all of its waits.
             (task.runnable_ns, task.sleep_ns) = (100_000_000, 850_000_000);
         }
         let found = check(&Evidence::of(&idle)).unwrap();
@@ -349,7 +349,7 @@ mod tests {
         for task in rec.tables.tasks.iter_mut().flatten() {
             task.runnable_ns = 0;
         }
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "nobody waited");
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "no task waited");
     }
 
     #[test]
@@ -376,14 +376,14 @@ mod tests {
         quota(&mut rec, 45, 1);
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
-        // The group has gone since; its task's row tells.
+        // The group is gone now; the row of its task shows the throttling.
         quota(&mut rec, 45, 0);
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
         rec.tables.spans = Some(vec![Span { throttled_ns: 1, ..Span::default() }]);
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
     }
 
-    /// Two threads compute for 150 ms and rest for 850 ms: of a quota of 200 ms a second each 100 ms has 20 ms.
+    /// Two threads compute for 150 ms and rest for 850 ms: a quota of 200 ms per second gives 20 ms in each 100 ms.
     #[test]
     fn a_quota_that_is_enough_in_the_mean_may_be_saved_up() {
         let advice = |burst_ns: Option<u64>, sleep_ms: u64| {
@@ -392,7 +392,7 @@ mod tests {
             for task in rec.tables.tasks.iter_mut().flatten() {
                 task.sleep_ns = sleep_ms * 1_000_000;
                 task.runnable_ns = task.lived_ns - task.exec_ns - task.sleep_ns;
-                // Its sleeps are of one length, whatever the wait before them.
+                // Its sleeps have one length, after waits of any length.
                 for k in 0..30u64 {
                     let (wait, rest) = (5000 + 3000 * (k % 7), 10_000);
                     task.cycles += 1;
@@ -408,15 +408,15 @@ mod tests {
             (found[0].fixes[0].text.clone(), culprit)
         };
         let (text, words) = advice(Some(5_000_000), 900);
-        assert!(text.contains("save up what it leaves"), "{text}");
+        assert!(text.contains("save up unused quota"), "{text}");
         assert!(text.contains("/cpu.max.burst is 5000, and may be 20000"), "{text}");
         assert_eq!(words, "20 ms of CPU time each 100 ms, and up to 5 ms saved up");
-        assert!(!advice(Some(0), 0).0.contains("save up"), "they would use all of it");
+        assert!(!advice(Some(0), 0).0.contains("save up"), "the tasks would use all of the quota");
         assert!(!advice(None, 900).0.contains("save up"), "Linux 5.10 has no such file");
         assert!(!advice(Some(20_000_000), 900).0.contains("save up"), "no more is allowed");
     }
 
-    /// It ran out once. What its tasks waited beyond that they waited for CPUs that others had, or each other.
+    /// The quota ran out once. The other waits of its tasks were for CPUs that other tasks had, or for each other.
     #[test]
     fn no_more_is_lost_than_the_periods_in_which_it_ran_out() {
         let lost = |throttled| {
@@ -424,13 +424,13 @@ mod tests {
             let found = check(&Evidence::of(&rec)).unwrap();
             (found[0].lost.unwrap().as_secs_f64(), found[0].lost_range.unwrap().1.as_secs_f64())
         };
-        // The period in which it ran out, and a part of the one before the window.
+        // The period in which the quota ran out, and a part of the period before the window.
         let (likely, high) = lost(1);
         assert!((likely - 4.0 * 0.2).abs() < 0.01 && high < 4.0 * 0.2 + 0.01, "{likely} {high}");
         assert!(lost(9).0 > 1.5);
     }
 
-    /// A group that a runner uses again: empty when the window began, and held back in it.
+    /// A group that a runner uses again: it was empty when the window began, and throttled during the window.
     #[test]
     fn where_counters_have_no_beginning_the_tasks_tell() {
         let check = |throttled_ms: u64| {
@@ -457,7 +457,7 @@ mod tests {
         );
     }
 
-    /// It was empty when the window began: what its counters say is of its whole life, and they are not told.
+    /// The group was empty when the window began: its counters are about its whole life, so the rule does not report them.
     #[test]
     fn a_group_whose_counters_have_no_begin_is_not_ruled_out() {
         let mut rec = host(Some(20), 0, 200);

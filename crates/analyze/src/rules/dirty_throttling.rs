@@ -1,8 +1,8 @@
 //! Writers are paused because too many dirty pages wait to be written back.
 //!
-//! Signal: the pauses of balance_dirty_pages, by task. Lost: not measured: with more dirty memory allowed, the writer
-//! would have waited later or not at all, which nobody can tell from here; so this rule makes risks. Not this rule: a
-//! writer that waits for its own fsync or direct write (`disk-latency`, `blkio-throttle`).
+//! Signal: the pauses of balance_dirty_pages, by task. Lost: not measured. With more dirty memory allowed, the writer would have waited
+//! later or not at all; the pauses do not show which, so this rule makes risks. Not this rule: a writer that waits for its own fsync or
+//! direct write (`disk-latency`, `blkio-throttle`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +15,14 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "dirty-throttling",
-    question: "Are writers paused because dirty pages pile up?",
-    what: "Written data waits in memory until it is on disk. When dirty pages pass half-way between the background and \
-           the hard threshold (vm.dirty_background_ratio, vm.dirty_ratio, or those of a cgroup), each write() is paused \
-           so that writers are no faster than the disk.",
-    how: "The kernel's own pauses (writeback:balance_dirty_pages), summed by process. Reported from 200 ms.",
-    limits: "Makes risks only: pauses are known, what the disk could have taken is not. A pause reported is one ordered; a \
-             fatal signal ends it early.",
+    question: "Does the kernel pause writers because there are too many dirty pages?",
+    what: "Written data stays in memory as dirty pages until it is on disk. When dirty pages pass half-way between the background \
+           and the hard threshold (vm.dirty_background_ratio, vm.dirty_ratio, or those of a cgroup), the kernel pauses each write(), so \
+           that writers are no faster than the disk.",
+    how: "The pauses that the kernel orders (writeback:balance_dirty_pages) are summed by process. Reported from 200 ms on; there is \
+          no time lost and no counterfactual.",
+    limits: "Risks only: the pauses are known, the data that the disk could have written is not. A fatal signal: it ends a pause \
+             early, but the ordered pause is reported.",
     sources: "mm/page-writeback.c (balance_dirty_pages); Documentation/admin-guide/sysctl/vm.rst (dirty_ratio).",
     can_be_cause: false,
     check,
@@ -58,7 +59,7 @@ fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
     };
     Finding::risk(RULE.id, Subject::new(SubjectKind::Task, pid.to_string(), name))
         .titled(format!(
-            "its writes were paused for {}: dirty pages pile up faster than they are written",
+            "its writes were paused for {}: dirty pages pile up faster than they are written back",
             seconds(paused)
         ))
         .raw_wait(paused)
@@ -72,7 +73,7 @@ fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
                 pid
             ),
         )
-        .advice("a faster disk or fewer writes; more dirty memory (vm.dirty_bytes) only moves the pause")
+        .advice("write less, or use a faster disk; more dirty memory (vm.dirty_bytes) only delays the pause")
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
@@ -88,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Two threads of process 40, each paused so long.
+    /// Two threads of process 40, each paused for `paused_ms`.
     fn host(paused_ms: u64) -> Recording {
         let row = |pid| Memory { pid, tgid: 40, dirty_pause_ns: paused_ms * 1_000_000, ..Memory::default() };
         let task = Task { pid: 40, tgid: 40, comm: "logger".into(), ..Task::default() };

@@ -1,7 +1,7 @@
 //! A device takes long for each request.
 //!
-//! Signal: time from handing a request to the device until it is done, by device and direction, while tasks waited for
-//! I/O. Lost: not measured: how fast the device ought to be is not known, so this rule makes risks. Not this rule: time
+//! Signal: the time from handing a request to the device until the request is done, by device and direction, while tasks waited for
+//! I/O. Lost: not measured, because the speed that the device ought to have is not known; so this rule makes risks. Not this rule: time
 //! before the request is queued (`blkio-throttle`).
 
 use std::collections::BTreeMap;
@@ -19,11 +19,12 @@ use crate::wait_reasons;
 pub const RULE: Rule = Rule {
     id: "disk-latency",
     question: "Does a disk take long for each request?",
-    what: "A disk that answers slowly makes everybody wait who reads what is not in memory, or writes what must be safe.",
+    what: "A slow disk delays tasks that read data that is not in memory, and tasks that must have their data on disk before they go on.",
     how: "Each request is timed from its issue to its completion, by device and direction. Reported when the mean of at least \
-          20 requests is above 100 ms on a spinning disk, above 10 ms on any other, and tasks waited for I/O meanwhile.",
-    limits: "Makes risks only: what the disk could do is not known. The time includes the device's own queue: a deep \
-             queue makes each request slow without a slow disk. Requests of stacked devices (dm, md) are seen below them.",
+          20 requests is above 100 ms on a spinning disk, above 10 ms on any other, and tasks waited for I/O meanwhile for more than \
+          1 % of the window. There is no time lost and no counterfactual.",
+    limits: "Risks only: what the disk could do is not known. The device's own queue: its time is included, so a deep queue makes \
+             each request slow without a slow disk. Stacked devices (dm, md): their requests are seen at the devices below them.",
     sources: "block/blk-mq.c (blk_mq_start_request, blk_update_request); Documentation/block/stat.rst.",
     can_be_cause: false,
     check,
@@ -32,9 +33,9 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::BlockIo,
 };
 
-/// Fewer requests have no mean.
+/// The mean of fewer requests says little.
 const ENOUGH_REQUESTS: u64 = 20;
-/// Waits below this share of the window are nobody's trouble.
+/// Waits below this share of the window do not matter.
 const WAITED: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -61,8 +62,8 @@ fn mean_of(sum: &Disk) -> Option<Duration> {
         .then(|| Duration::from_nanos(sum.device_ns.checked_div(sum.requests).unwrap_or(0)))
 }
 
-/// Time in `in_iowait`, and other uninterruptible waits that were for a disk: some paths (wait_on_buffer of a journal, a
-/// driver's own queue) sleep without io_schedule().
+/// Whether tasks waited for a disk: time in `in_iowait`, and other uninterruptible waits that were for a disk. Some paths
+/// (wait_on_buffer of a journal, a driver's own queue) sleep without io_schedule().
 fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let waited: u64 = ev.tasks()?.iter().map(|t| t.io_ns).fold(0, u64::saturating_add);
     let is_much = |waited: u64| Duration::from_nanos(waited) > ev.window().mul_f64(WAITED);
@@ -98,12 +99,12 @@ fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
         .by(Culprit::new(SubjectKind::Device, device, device))
         .hop(hop)
         .check("r_await and w_await are this high", command!("iostat -x 1 3 {}", device))
-        .advice("find who keeps it busy (the account by cgroup); check its health, or the volume behind it")
+        .advice("see in the account by cgroup which cgroup keeps the disk busy; check the disk's health, or the volume behind it")
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let waited = somebody_waited(ev)?;
-    let evidence = "no task waited for one, to speak of".to_owned();
+    let evidence = "tasks waited for disks for 1 % of the window or less".to_owned();
     Ok((!waited).then(|| RuledOut { what: "a disk".into(), evidence }))
 }
 
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// 100 reads by each of two cgroups, so many ms each; one task waited so many ms in 10 s.
+    /// 100 reads by each of two cgroups, each of `each_ms`; one task waited for `waited_ms` of 10 s.
     fn host(each_ms: u64, waited_ms: u64) -> Recording {
         let row = |cgroup| Disk {
             device: "vda".into(),
@@ -159,7 +160,7 @@ mod tests {
         assert!(rules_out(&Evidence::of(&host(20, 50))).unwrap().is_some());
     }
 
-    /// Its sleep is plain D: no counter of I/O waits has it, and the chains show it.
+    /// The task sleeps in state D without io_schedule(): no counter of I/O waits has that sleep, but the chains show it.
     #[test]
     fn a_wait_for_a_disk_that_no_counter_calls_io_is_one() {
         use whyslow_model::table::{Span, Stack};

@@ -1,8 +1,16 @@
-//! Tasks wait for a disk behind what others asked of it.
+//! Tasks wait for a disk behind the requests of other tasks.
 //!
-//! Signal: waits that end at a disk, and who had how many requests there meanwhile. Lost: the part of these waits in which the
-//! disk was at others' requests. Not this rule: limits on I/O (`blkio-throttle`), locks behind which a disk stands (`lock-wait`), a
-//! disk that is slow for whoever asks alone (`disk-latency`).
+//! Signal: waits that end at a disk, of tasks that are no kernel threads, and the number and time of the requests that each tree of tasks had there
+//! meanwhile. Waits below a millisecond count as far as the task had requests there. Pages that kernel threads write back count for the
+//! trees that wrote to files meanwhile.
+//! Lost: the part of these waits in which the disk served others' requests, less what the waiters' sleeps absorb.
+//! Counterfactual: a wait would have been as long as small requests of its cgroup took that met no other request at that disk. If there were
+//! none: as long as a slow disk of its kind takes for that much data, if another tree has twice the waiter's requests there at once or
+//! has requests of twice their size; else as long as the requests took. Requests would have been handed to the disk at once.
+//! Reported if others had more than half of the queue, one of them a quarter, and the waiter lost more than 5 % of its time and 1 % of the
+//! window.
+//! Not this rule: limits on I/O (`blkio-throttle`), locks whose holder waits for a disk (`lock-wait`), a disk that is slow even for a
+//! task that is alone there (`disk-latency`).
 
 mod queue;
 mod waiting;
@@ -22,22 +30,20 @@ use waiting::{Waiting, Whose, add_short, waiting};
 
 pub const RULE: Rule = Rule {
     id: "disk-queue",
-    question: "Does somebody wait for a disk behind what others asked of it?",
-    what: "A disk does so much at a time. Whoever asks it for much at once (a backup, a large file on its way out, a scan) fills its \
-           queue, and a small read or fsync of somebody else stands at the end of it.",
-    how: "Waits that end at a disk, of tasks that are no kernel threads; waits below a millisecond count as far as the task had requests \
-          there. For each disk: whose requests were there, by tree of tasks, and for how long; what kernel threads write out is \
-          those trees' that wrote to files meanwhile. What a wait would have been: as long as small requests of its cgroup took that met no other at that disk; where there were none, as \
-          long as a slow disk of its kind takes for so much, if somebody else has twice the waiter's requests there at once or asks for \
-          pieces of twice their size, else as long as they took; and no time before they were handed to the disk. Time lost = what \
-          others' requests added, less what the waiters' sleeps absorb. Reported where others had more than half of the queue, one of them a quarter, and the waiter \
-          lost more than 5 % of its time and 1 % of the window.",
-    limits: "Of a disk that was never idle it is not known how fast it is for one who asks alone: nobody is accused if it is fast, or \
-             if all ask for as much. Who asks a slow one for more is, though it may do all of it at once. Who had a \
-             page written long before the window is not known, nor whose pages they are where several disks are written to. Requests of \
-             stacked devices (dm, md, multipath) are seen below them, waits above: those do not meet. \
-             Waits for a lock whose holder waits for a disk are told by the lock. Clients of services of one name in several trees are not told: \
-             whom each asked is not known.",
+    question: "Do tasks wait for a disk behind the requests of other tasks?",
+    what: "A disk serves only so many requests at a time. A task that has many or large requests there (a backup, the writeback of \
+           a large file, a scan) fills its queue, and a small read or fsync of another task waits at the end of the queue.",
+    how: "Waits that end at a disk are compared with the requests that each tree of tasks had there meanwhile; pages that kernel threads \
+          write back count for the trees that wrote to files. Counterfactual: requests take as long as small requests of the waiter's \
+          cgroup when no other request was there or, if there were none, as long as on a slow disk of its kind; time lost = what others' \
+          requests added to the wait, less what the waiters' sleeps absorb. Reported if others had more than half of the queue, one of \
+          them a quarter, and the waiter lost more than 5 % of its time and 1 % of the window.",
+    limits: "A disk that was never idle: how fast it is for one task alone is not known. No task is accused if the disk is fast, or \
+             if all tasks request as much; a task that requests more from a slow disk is accused, though the disk may serve all of it \
+             at once. Pages written long before the window: the writer is not known. Writes to several disks: the writers of each \
+             disk's pages are not known. Stacked devices (dm, md, multipath): requests are seen below them, waits above, so the two do \
+             not meet. Waits for a lock whose holder waits for a disk: reported by the lock. Clients of services of one name in \
+             several trees: not reported, because the service that each client asked is not known.",
     sources: "block/blk-mq.c (block_rq_issue, block_rq_complete); block/blk-merge.c (block_split).",
     can_be_cause: true,
     check,
@@ -46,17 +52,17 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Others had this part of the queue ...
+/// A finding needs this part of the queue to be others' ...
 const OTHERS: f64 = 0.5;
-/// ... and one of them this part.
+/// ... and this part to be one other tree's.
 const ONE_OF_THEM: f64 = 0.25;
-/// Where it is not known what a request alone takes, somebody asks for more than the waiter if he has so many times its requests at the
-/// disk at once, or larger ones by this factor. Whether one who does not ask for more takes time from it, once the disk has the requests,
-/// is not known.
+/// If it is not known how long a request takes alone, a tree requests more than the waiter if it has this many times the waiter's requests
+/// at the disk at once, or requests that are larger by this factor. Whether a tree that does not request more takes time from the
+/// waiter, once the disk has the requests, is not known.
 const FOR_MORE: f64 = 2.0;
-/// How long a request may take grows with what is larger than this.
+/// Above this size, the time that a request may take grows with its size.
 const SMALL: f64 = 65_536.0;
-/// A disk that was at something for this part of the window is busy.
+/// A disk that served requests for this part of the window is busy.
 const BUSY: f64 = 0.9;
 /// Victims that are reported.
 const MOST: usize = 5;
@@ -87,13 +93,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// What others' requests cost who waits.
+/// What others' requests cost the waiter.
 struct Behind {
-    /// Its requests, and how long each took.
+    /// The direction of its requests, how long each took, and how long one takes if no other request is there.
     op: &'static str,
     each: Duration,
     quiet: Option<Duration>,
-    /// Of its waits, 0 to 1.
+    /// The part of its waits that others' requests added, 0 to 1.
     part: f64,
 }
 
@@ -114,8 +120,8 @@ fn behind(
     if others < OTHERS * all.ns.max(1.0) {
         return None;
     }
-    // One request of its own is the one that waits; more than one at a time wait for each other, too. Others' requests were there while it did
-    // not wait, too.
+    // One of the waiter's own requests is the one that waits; if there are more at a time, they wait for each other, too. Others' requests
+    // were also there while the waiter did not wait.
     let longest = waiting.waits.values().max().map_or(0.0, |time| time.as_nanos() as f64);
     let beside = (sum(true) - longest).max(0.0);
     let meanwhile = others * (longest / ev.window().as_nanos().max(1) as f64).min(1.0);
@@ -123,18 +129,18 @@ fn behind(
     let asked = whole(&own);
     let asks_for_no_more = most.ns < FOR_MORE * sum(true).max(longest)
         && (asked.requests < 1.0 || most.bytes * asked.requests < FOR_MORE * asked.bytes * most.requests);
-    // Who has none of its own waits for what the file system asks for: a journal, an inode's block.
+    // A waiter without requests of its own waits for requests of the file system: a journal, an inode's block.
     let like = if whole(&own).requests >= 1.0 { own } else { queue.all };
     let at = usize::from(like[1].ns > like[0].ns);
     let askers = waiting.askers.iter().filter_map(|pid| ev.task(*pid));
     let groups: BTreeSet<u64> = askers.flat_map(|task| [task.io_cgroup, task.unified_cgroup]).collect();
     let (each, quiet) = (like[at].each(), queue.quiet(at, &groups, &like[at]));
-    // Before it is handed to the disk a request waits for nothing but others.
+    // Before a request is handed to the disk, it waits only for other requests.
     let queued = like[at].queued / like[at].ns.max(1.0);
     let added = match quiet {
         Some(quiet) => 1.0 - (quiet.as_secs_f64() / each.as_secs_f64().max(1e-9)).min(1.0),
         None if asks_for_no_more => 0.0,
-        // At most as long as a slow disk of its kind takes for so much.
+        // The request alone would take at most as long as a slow disk of its kind takes for that much data.
         None => {
             let size = like[at].bytes / like[at].requests.max(1.0);
             let slow = ev.slow_request(queue.device).mul_f64((size / SMALL).max(1.0));
@@ -158,7 +164,7 @@ fn finding(
         |other: usize| homes.tree(other).is_some_and(|other| own.iter().any(|own| other.is_kin(own)));
     let is_own = |asker: &Asker| matches!(asker, Asker::Tree(other) if [whose.victim, whose.asker].contains(other) || is_kin(*other));
     let (asker, load) = queue.most_but(Some(whose.asker)).filter(|(asker, _)| !is_own(asker))?;
-    // Of jobs of one name one counts, on either side.
+    // A tree may be several jobs of one name: compare one job with one job.
     let of_one = |tree: Option<&TaskTree>| tree.map_or(1.0, |tree| (tree.alike + 1) as f64);
     let theirs = if let Asker::Tree(other) = asker { homes.tree(*other) } else { None };
     let most = Load { ns: load.ns * of_one(Some(own[1])) / of_one(theirs), ..load };
@@ -171,11 +177,11 @@ fn finding(
         return None;
     }
     let [victim, service] = own.map(|tree| tree.subject(ev));
-    let of_whom = if whose.victim == whose.asker { "it".to_owned() } else { service.name };
+    let of_whom = if whose.victim == whose.asker { "the victim".to_owned() } else { service.name };
     let (culprit, name, keep) = who(ev, homes, queue, asker);
     let Behind { op, each, quiet, .. } = behind;
-    let alone =
-        quiet.map_or_else(String::new, |quiet| format!(", {} where no other was there", seconds(quiet)));
+    let alone = quiet
+        .map_or_else(String::new, |quiet| format!(", {} when no other request was there", seconds(quiet)));
     let what = asks(ev, queue, &load);
     let title = format!(
         "{name} {keep} {} busy ({what}); each {op} of {of_whom} took {}{alone}",
@@ -191,22 +197,22 @@ fn finding(
         .raw_wait(waiting.whole())
         .by(culprit)
         .check(
-            "aqu-sz is its queue, r_await and w_await what each waits",
+            "aqu-sz is the length of its queue, r_await and w_await the time of each request",
             command!("iostat -x 1 3 {}", queue.device),
         )
-        .check("who reads and writes most", command!("pidstat -d 1 3"))
+        .check("the processes that read and write most", command!("pidstat -d 1 3"))
         .advice(format!(
-            "let {name} ask for less at once, or when nobody else needs {}: fewer jobs, ionice -c 3 where the scheduler knows \
-             it (bfq), a limit on its cgroup (io.max, blkio.throttle; undo: the value as it was)",
+            "let {name} have fewer requests at once (fewer jobs), run it when no other task needs {}, or slow it down: with ionice -c 3 \
+             where the scheduler supports it (bfq), or with a limit on its cgroup (io.max, blkio.throttle; undo: the value as it was)",
             queue.device
         ));
     Some(Finding { overlaps: OVERLAPS.map(str::to_owned).to_vec(), chain, ..found })
 }
 
-/// The waits are in what these tell, too.
+/// The findings of these rules may include the same waits.
 const OVERLAPS: [&str; 3] = ["memory-limit", "swap-in", "dirty-throttling"];
 
-/// Who asks, in a title, and what he does.
+/// The owner of requests: as the culprit, by its name in a title, and with the verb for that title.
 fn who(
     ev: &Evidence<'_>,
     homes: &Homes,
@@ -220,7 +226,7 @@ fn who(
     let of_tree = |tree: &TaskTree| {
         let Subject { kind, id, name, .. } = tree.subject(ev);
         let called = tree.called(ev);
-        // Who started them may be a shell: what it runs tells more.
+        // The first process of a tree may be a shell: the name of the program that it runs says more.
         let what = queue.most.get(asker).map_or("", |(_, comm)| comm);
         let called = if called.contains(what) { called } else { format!("{called} ({what})") };
         (Culprit::new(kind, id, name), called, tree.keeps())
@@ -244,7 +250,7 @@ fn asks(ev: &Evidence<'_>, queue: &Queue<'_>, load: &Load) -> String {
     format!("{at_once}{rate} a second, {part} of its queue")
 }
 
-/// Nobody was found to pay for it.
+/// A tree that keeps a disk busy, if no task was found that loses time by it.
 fn busy(ev: &Evidence<'_>, homes: &Homes, queue: &Queue<'_>) -> Option<Finding> {
     let disks = ev.disks().ok()?;
     let disk = disks.iter().find(|disk| disk.dev == queue.dev)?;

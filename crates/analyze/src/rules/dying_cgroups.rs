@@ -1,7 +1,7 @@
 //! Dying cgroups (removed, but still pinned) hold memory.
 //!
-//! Signal: on v1, memory cgroups that `/proc/cgroups` counts and no directory stands for; on v2, `nr_dying_*` of the root's
-//! `cgroup.stat`. A finding about memory only: on current kernels 6,000 of them left a read of memory.stat as fast as none.
+//! Signal: on v1, memory cgroups that `/proc/cgroups` counts and that have no directory; on v2, `nr_dying_*` of the root's
+//! `cgroup.stat`. A finding about memory only: on current kernels a read of memory.stat was as fast with 6,000 of them as with none.
 
 use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind};
 
@@ -11,14 +11,15 @@ use crate::Evidence;
 pub const RULE: Rule = Rule {
     id: "dying-cgroups",
     question: "Do dying cgroups hold a noticeable part of memory?",
-    what: "A memory cgroup that was removed stays in the kernel while a page that it was charged for is in memory: a file in \
-           the page cache or tmpfs, a cached directory entry. Services and containers that come and go leave thousands; \
+    what: "A removed memory cgroup stays in the kernel while a page that was charged to it is in memory: a file in \
+           the page cache or tmpfs, a cached directory entry. Services and containers that come and go leave thousands of them; \
            each keeps kernel memory, part of it once per CPU.",
-    how: "v1: num_cgroups of /proc/cgroups less the directories; v2: nr_dying_subsys_memory, or nr_dying_descendants, of the \
-          root's cgroup.stat. Their size is estimated (18.5 KB and 1.9 KB per CPU each, measured on Linux 6.18), never \
-          more than all of Percpu and SUnreclaim.",
-    limits: "About memory only, never about latency: a slow read of a statistics file is another finding, if it is measured. The \
-             estimate is rough. On v1 it cannot tell if there are more cgroups than were walked.",
+    how: "Their number is num_cgroups of /proc/cgroups less the directories (v1), or nr_dying_subsys_memory or \
+          nr_dying_descendants of the root's cgroup.stat (v2). Their size is estimated (18.5 KB and 1.9 KB per CPU each, measured on \
+          Linux 6.18), and never more than all of Percpu and SUnreclaim. Reported from 5000 on, or from 5 % of memory on; there is no \
+          time lost and no counterfactual.",
+    limits: "Memory only, never latency: a slow read of a statistics file is another finding, if it is measured. The size: a \
+             rough estimate. More cgroups on v1 than were walked: it cannot tell.",
     sources: "kernel/cgroup/cgroup.c (cgroup_stat_show, css_free_rwork_fn); mm/memcontrol.c; \
               Documentation/admin-guide/cgroup-v2.rst (nr_dying_descendants, since 4.14).",
     can_be_cause: false,
@@ -28,9 +29,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Fewer are the ordinary wake of services that restart, whatever the size of the host.
+/// Fewer are ordinary: services that restart leave them, on hosts of any size.
 const MANY: u64 = 5000;
-/// Less is not worth a page of anybody's time.
+/// A smaller part of memory is not worth a finding.
 const NOTICEABLE: Share = Share::percent(5);
 /// Kernel memory of one, apart from what it has per CPU: 6,000 made SUnreclaim grow by 111 MB (Linux 6.18).
 const EACH: u64 = 18_500;
@@ -51,21 +52,21 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Finding::risk(RULE.id, Subject::host())
             .titled(format!("{dying} dying cgroups still hold kernel memory{held}{share}"))
             .by(Culprit::new(SubjectKind::Kernel, "memory cgroups", "dying memory cgroups whose pages are still cached"))
-            .check("memory cgroups that the kernel counts, against directories", CHECK)
+            .check("the memory cgroups that the kernel counts, and the directories of memory cgroups", CHECK)
             .check("where the memory is", "grep -e Percpu -e SUnreclaim /proc/meminfo")
             .fix(
-                "free what pins them: drop cached files, then directory entries. This cannot be undone: what is dropped is read \
-                 again from the disks; a tmpfs goes only with its files",
+                "free the pages that pin them: drop cached files, then directory entries. This cannot be undone: dropped files are read \
+                 again from the disks. Pages of a tmpfs stay until its files are deleted",
                 "echo 1 > /proc/sys/vm/drop_caches; echo 2 > /proc/sys/vm/drop_caches",
             )
-            .advice("for good: fewer cgroups that come and go (restart loops, cron jobs, health checks in containers)"),
+            .advice("to prevent it, let fewer cgroups come and go (restart loops, cron jobs, health checks in containers)"),
     ])
 }
 
-/// On either version; takes cgroup_mutex before 5.16, so: by hand, once.
+/// Works on either version. Before 5.16 it takes cgroup_mutex, so whyslow does not run it: it is for one run by hand.
 const CHECK: &str = "cat /sys/fs/cgroup/cgroup.stat 2>/dev/null; grep memory /proc/cgroups; find /sys/fs/cgroup -name memory.stat | wc -l";
 
-/// Bytes they hold; `None` where not even the bound is known.
+/// The bytes that they hold; `None` if not even the bound is known.
 fn estimate(ev: &Evidence<'_>, dying: u64) -> Option<Bytes> {
     let cpus = u64::from(ev.recording().meta.cpus.max(1));
     let each = EACH.saturating_add(EACH_PER_CPU.saturating_mul(cpus));
@@ -77,7 +78,7 @@ fn estimate(ev: &Evidence<'_>, dying: u64) -> Option<Bytes> {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let evidence = match ev.dying_memory_cgroups()? {
         0 => "no dying cgroup is left".to_owned(),
-        n => format!("only {n} dying cgroups are left"),
+        n => format!("dying cgroups that are left: only {n}"),
     };
     Ok(check(ev)?.is_empty().then_some(RuledOut { what: "memory held by dying cgroups".into(), evidence }))
 }
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(check(&host(900, 24_000).ev()), Ok(vec![]));
         assert_eq!(
             rules_out(&host(900, 24_000).ev()).unwrap().unwrap().evidence,
-            "only 900 dying cgroups are left"
+            "dying cgroups that are left: only 900"
         );
     }
 

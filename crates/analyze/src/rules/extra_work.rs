@@ -1,7 +1,8 @@
-//! The kernel does work on top of a call that grows with what somebody has configured: filter rules, layers, audit rules.
+//! The kernel does work on top of a call that grows with the configuration: filter rules, layers, audit rules.
 //!
-//! Signal: stacks of CPU time and of waits with a function in them that stands for one sort of such work. Lost: that time, less what
-//! the task's sleeps absorb. Not this rule: reading statistics files (`monitoring-agent`), a tracer (`traced`), locks.
+//! Signal: stacks of CPU time and of waits that contain a function that stands for one kind of such work. Samples of interrupts in a task's
+//! CPU time count, too. Lost: that time, less what the task's other sleeps absorb. Not this rule: reading statistics files
+//! (`monitoring-agent`), a tracer (`traced`), locks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +16,18 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "extra-work",
-    question: "Does the kernel do work on top of system calls that grows with what is configured?",
-    what: "Each packet runs down the rules of a packet filter until one matches; each call runs through audit rules and seccomp \
-           filters; the first write to a file of a container's image copies the whole file; a connection is given a free local port by a search; \
-           a table of mounts, of routing rules or of open files is read or copied. \
-           With ten rules nobody feels it. With tens of thousands a call takes a hundred times as long, and the time \
-           stands in no account but as system time or softirqs.",
-    how: "On-CPU samples, of interrupts on a task's CPU time, too, and waits, whose kernel stack goes through a function that \
-          stands for such work, summed by process. Counterfactual: no such work; time lost = that time, less what the task's other sleeps absorb. \
-          Reported from 15 % of its time on: a short list takes some per cent, too.",
-    limits: "How many rules there are is not counted: the check shows it. Work on packets that pass through this host, which no process \
-             asked for, is in the account of the CPUs alone; of packets that a CPU takes in the time is told as that of the task that runs there. A \
-             service that sleeps for longer than the work takes may have had that time to spare: nothing is told. Samples are 5 ms apart. A client that waits for a service that is slowed \
-             so is in the chains.",
+    question: "Does the kernel do work on top of system calls and packets that grows with the configuration?",
+    what: "The kernel checks each packet against the rules of a packet filter, and each call against audit rules and seccomp filters; the \
+           first write to a file of a container's image copies the whole file; a new connection needs a search for a free local port; a \
+           table of mounts, of routing rules or of open files is read or copied. With ten rules this costs hardly anything; with tens \
+           of thousands a call takes a hundred times as long. The time shows only as system time or softirqs.",
+    how: "On-CPU samples (those of interrupts in a task's CPU time, too) and waits whose kernel stack contains a function that \
+          stands for such work are summed by process. Counterfactual: no such work; time lost = that time, less what the task's other \
+          sleeps absorb. Reported from 15 % of its time on: a short list takes some per cent, too.",
+    limits: "The number of rules: not counted; the check shows it. Packets that pass through this host, which no process requested: the \
+             work is only in the account of the CPUs. Packets that a CPU receives: the time counts for the task that runs on that CPU. \
+             A service that sleeps for longer than the work takes: it may have had that time to spare, so it is not reported. Samples: \
+             5 ms apart. A client that waits for a service that is slowed down in this way: shown in the chains.",
     sources: "net/ipv4/netfilter/ip_tables.c (ipt_do_table), net/netfilter/nf_tables_core.c (nft_do_chain), \
               fs/overlayfs/copy_up.c, kernel/auditsc.c, kernel/seccomp.c, net/ipv4/inet_hashtables.c (__inet_hash_connect), \
               net/core/fib_rules.c, fs/namespace.c, fs/file.c (dup_fd).",
@@ -38,9 +38,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Processes that are told for one sort of work.
+/// Processes that are reported for one kind of work.
 const MOST: usize = 3;
-/// More than this part of the window and nothing is ruled out.
+/// If the work took more than this part of the window, it is not ruled out.
 const LITTLE: f64 = 0.01;
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.tasks()?;
@@ -59,19 +59,19 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     if found.is_empty() && is_more(ev, untold) {
         return Err(Missing::unclear(
-            "processes whose calls took the time",
-            "more tasks came and went than are told",
+            "which processes made the calls that took the time",
+            "more tasks came and went than there are rows for",
         ));
     }
     Ok(found)
 }
 
-/// It is more than a little.
+/// Whether a time is more than a little.
 fn is_more(ev: &Evidence<'_>, time: Duration) -> bool {
     time.as_secs_f64() > LITTLE * ev.window().as_secs_f64()
 }
 
-/// By the sort of work and the name of the process.
+/// The time spent, by the kind of work and the name of the process.
 fn costs(ev: &Evidence<'_>) -> Result<BTreeMap<(&'static str, String), Spent>, Missing> {
     let mut all: BTreeMap<(&'static str, String), Spent> = BTreeMap::new();
     for sample in ev.samples()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
@@ -107,14 +107,14 @@ fn finding(ev: &Evidence<'_>, work: &Work, cost: &Spent) -> Option<Finding> {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let all: Duration =
         costs(ev)?.values().flat_map(|cost| cost.by_thread.values()).map(|time| time.all()).sum();
-    // What a CPU does for packets while no task runs there no sample shows.
+    // No sample shows the work that a CPU does for packets while no task runs there.
     if is_more(ev, all) || is_more(ev, ev.cpu_time()?.softirq) {
         return Ok(None);
     }
     Ok(Some(RuledOut {
-        what: "work on top of calls".to_owned(),
+        what: "extra work on system calls".to_owned(),
         evidence: format!(
-            "packet filters, audit, seccomp, copies of overlays and of tables took {}",
+            "packet filters, audit, seccomp, and copies of overlays and of tables took {}",
             seconds(all)
         ),
     }))

@@ -1,7 +1,10 @@
-//! Calls fail because something is used up: room, open files, ports, tasks.
+//! Calls fail because a resource is used up: room on a file system, open files, ports, tasks.
 //!
-//! Signal: system calls that returned such an error in the window, whoever's. No time measures what is lost with a call that failed: these
-//! stand below kills and above all losses of time.
+//! Signal: system calls of any process that returned such an error in the window. No time measures the loss of a failed call, so these
+//! findings stand below kills and above all losses of time.
+//!
+//! One failed call is a cause. Calls for open files of one process, ports, tasks or a service are a cause from three failures on. The title
+//! adds the time that threads slept for a set time between two calls that failed alike, if they did not wait for something else first.
 
 mod want;
 
@@ -18,19 +21,21 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "failed-calls",
-    question: "Do calls fail because something is used up?",
-    what: "A file system is full, or has no inode left; a process, a user or the host has as many open files, watched files or tasks as it may; \
-           all local ports for connections to one place are taken; the listen queue of a unix socket is full, or no process listens there. A program gets an error then, and tries again, gives up or loses what it had \
-           to write.",
-    how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, or of unix sockets EAGAIN and ECONNREFUSED, and fork(2) and clone(2) with EAGAIN, by \
-          process, call and file system. One that failed is a cause, of those that want open files of a process, ports, tasks or a service three: no time \
-          measures what was lost with them. What its threads slept for a set time between two that failed alike is said with them, if nothing else \
-          was waited for first.",
-    limits: "A program that asks in a rhythm of its own sleeps as long where nothing fails; the sleep of an event loop (epoll), or at a futex (Java, Go), is not told, nor where calls of two sorts fail in turn. Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
-             programs are not seen; nor is what io_uring does. Of a call with a path it is not known on which file system that is: it is told by its \
-             folder. Which of the limits on tasks was met is not known; nor whose of several users or containers, where their calls are in want of the same. Connections of IPv6 that find no address say the same as those that find no \
-             port, and are left out. A program that asks for open files until it gets no more, on purpose and three times, is taken for one in need; so is one that connects from \
-             a port of its own choice that is taken.",
+    question: "Do calls fail because a resource is used up?",
+    what: "A file system is full or has no inode left; a process, a user or the host has reached its limit on open files, watched files or \
+           tasks; all local ports for connections to one address are taken. Or the listen queue of a unix socket is full, or no process \
+           listens there. The program gets an error: it tries again, gives up, or loses the data that it had to write.",
+    how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE; connect(2) with EADDRNOTAVAIL, or on unix sockets with EAGAIN or \
+          ECONNREFUSED; fork(2) and clone(2) with EAGAIN: by process, call and file system. One failed call is a cause; for open files of a \
+          process, ports, tasks and services it takes three. No time lost is computed; the sleeps between retries are reported beside.",
+    limits: "Sleeps between retries: a program with a rhythm of its own sleeps as long where nothing fails. Sleeps of an event loop (epoll) \
+             or at a futex (Java, Go), and sleeps where calls of two sorts fail in turn: not reported. More than 60,000 calls a second on a \
+             CPU: only a twentieth of the time is observed, and the counts are lower bounds. More than 10,000 threads: no call is observed. \
+             `run` and `attach`: no call is observed. 32-bit programs and io_uring: not seen. A call with a path: its file system is not \
+             known, so its folder is reported. Limits on tasks: which limit was reached is not known. Several users or containers whose calls \
+             lack the same resource: which of them reached its limit is not known. IPv6 connections: a missing address gives the same error as a \
+             missing port, so they are left out. A program that opens files until it gets no more, on purpose and three times: reported like a \
+             program that needs them. A program that connects from a taken port of its own choice: reported, too.",
     sources: "write(2), open(2), connect(2), fork(2), inotify_add_watch(2); include/uapi/asm-generic/errno.h.",
     can_be_cause: true,
     check,
@@ -39,12 +44,12 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A program that is refused open files, ports or tasks less often may find out in this way how many there are.
+/// A program that fails less often than this may only find out how many open files, ports or tasks it can get.
 const RECURS: u64 = 3;
-/// Less than this is a moment.
+/// Shorter sleeps are not worth a word.
 const LEAST_SLEPT: Duration = Duration::from_millis(100);
 const UNIX_SOCKETS: &str = "ss -lxnp";
-/// Findings that are reported: the wants of most calls.
+/// Findings that are reported: those with most failed calls.
 const MOST_REPORTED: usize = 8;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -69,7 +74,7 @@ fn count(calls: &[&FailedCall]) -> u64 {
     calls.iter().map(|row| row.count).fold(0, u64::saturating_add)
 }
 
-/// ", and its threads slept 4.2 s in all before they tried again": what looks like a sleep of their own is a wait for what is used up.
+/// ", and its threads slept 4.2 s in all before they tried again": such a sleep looks voluntary, but is a wait for the used-up resource.
 fn slept_between(calls: &[&FailedCall]) -> String {
     let slept = Duration::from_nanos(calls.iter().map(|row| row.slept_ns).fold(0, u64::saturating_add));
     match slept >= LEAST_SLEPT {
@@ -91,7 +96,7 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
         }
         _ => homes.payer(ev, &victims, None),
     };
-    // Where it was looked at in part there may be more.
+    // If only a part of the window was observed, there may be more.
     let at_least = if ev.lacks_a_part(Probe::FailedCalls) { "at least " } else { "" };
     let failed = match count {
         1 => format!("{at_least}one of its calls failed"),
@@ -105,57 +110,73 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
     match want {
         Want::Room { place, quota } => of_room(found, &failed, &row, place, *quota),
         Want::Watches => found
-            .titled(format!("{failed}: its user watches as many files as a user may (inotify)"))
+            .titled(format!("{failed}: its user has reached the limit on watched files (inotify)"))
             .by(limit("/proc/sys/fs/inotify/max_user_watches", "fs.inotify.max_user_watches"))
-            .check("how many a user may watch", "cat /proc/sys/fs/inotify/max_user_watches")
-            .advice("let its programs watch less, or raise fs.inotify.max_user_watches (undo: the value as it was)"),
+            .check("the limit on watched files of a user", "cat /proc/sys/fs/inotify/max_user_watches")
+            .advice(
+                "let its programs watch fewer files, or raise fs.inotify.max_user_watches (costs kernel memory; undo: the value as it was)",
+            ),
         Want::WatchQueues => found
-            .titled(format!("{failed}: its user has as many inotify instances as a user may"))
+            .titled(format!("{failed}: its user has reached the limit on inotify instances"))
             .by(limit("/proc/sys/fs/inotify/max_user_instances", "fs.inotify.max_user_instances"))
-            .check("how many a user may have", "cat /proc/sys/fs/inotify/max_user_instances")
-            .advice("find out who leaves them open, or raise fs.inotify.max_user_instances (undo: the value as it was)"),
+            .check("the limit on inotify instances of a user", "cat /proc/sys/fs/inotify/max_user_instances")
+            .advice(
+                "find the process that leaves them open, or raise fs.inotify.max_user_instances (costs kernel memory; undo: the value as it \
+                 was)",
+            ),
         Want::Descriptors(pid) => found
-            .titled(format!("{failed}: it has as many open files as it may (RLIMIT_NOFILE)"))
+            .titled(format!("{failed}: it has reached its limit on open files (RLIMIT_NOFILE)"))
             .by(Culprit::new(SubjectKind::Limit, format!("/proc/{pid}/limits"), "its limit on open files"))
-            .check("how many it may have", command!("grep 'open files' /proc/{}/limits", pid))
-            .check("what it has open", command!("ls -l /proc/{}/fd 2>/dev/null | sort -k 11", pid))
-            .advice("find out what it leaves open, or raise its limit (LimitNOFILE=, ulimit -n; undo: the value as it was)"),
+            .check("its limit on open files", command!("grep 'open files' /proc/{}/limits", pid))
+            .check("its open files", command!("ls -l /proc/{}/fd 2>/dev/null | sort -k 11", pid))
+            .advice(
+                "find the files that it leaves open, or raise its limit (LimitNOFILE=, ulimit -n; costs kernel memory; undo: the value as it \
+                 was)",
+            ),
         Want::Files => found
-            .titled(format!("{failed}: this host has as many open files as it may"))
+            .titled(format!("{failed}: this host has reached its limit on open files"))
             .by(limit("/proc/sys/fs/file-max", "fs.file-max"))
             .check("open files, and the limit", "cat /proc/sys/fs/file-nr")
-            .advice("find out who leaves files open, or raise fs.file-max (undo: the value as it was)"),
+            .advice(
+                "find the process that leaves files open, or raise fs.file-max (costs kernel memory; undo: the value as it was)",
+            ),
         Want::Ports(peer) => found
             .titled(format!("{failed}: all local ports for connections to {peer} are taken"))
             .by(limit("/proc/sys/net/ipv4/ip_local_port_range", "net.ipv4.ip_local_port_range"))
-            .check("which ports there are", "cat /proc/sys/net/ipv4/ip_local_port_range")
-            .check("connections that have ended and keep theirs (tw)", "grep TCP: /proc/net/sockstat")
+            .check("the range of local ports", "cat /proc/sys/net/ipv4/ip_local_port_range")
+            .check("connections that have ended and still keep a port (tw)", "grep TCP: /proc/net/sockstat")
             .advice(
-                "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the \
-                 value as it was)",
+                "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (leaves fewer \
+                 ports to listen on; undo: the value as it was)",
             ),
         Want::Accepted(socket) => found
             .titled(format!("{failed}: the listen queue of {socket} is full"))
             .by(Culprit::new(SubjectKind::Socket, socket, socket))
-            .check("queued connections (Recv-Q), of how many (Send-Q)", UNIX_SOCKETS)
-            .advice("let its service accept faster (more workers), or raise its backlog and net.core.somaxconn (undo: the values as they were)"),
+            .check("queued connections (Recv-Q), and the limit (Send-Q)", UNIX_SOCKETS)
+            .advice(
+                "let its service accept faster (more workers cost memory), or raise its backlog and net.core.somaxconn (clients wait longer \
+                 in the queue; undo: the values as they were)",
+            ),
         Want::Listener(socket) => found
             .titled(format!("{failed}: no process listens at {socket}"))
             .by(Culprit::new(SubjectKind::Socket, socket, socket))
-            .check("sockets that listen, with their processes", UNIX_SOCKETS)
-            .advice("start its service, or find out from its log why it ended"),
+            .check("listening sockets, with their processes", UNIX_SOCKETS)
+            .advice("start its service, or find the reason for its end in its log"),
         Want::Tasks => found
-            .titled(format!("{failed}: there are as many tasks as it may have (fork)"))
+            .titled(format!("{failed}: it has reached a limit on tasks (fork)"))
             .by(Culprit::new(SubjectKind::Limit, "tasks", "a limit on tasks"))
-            .check("how many its user may have", command!("grep processes /proc/{}/limits", row.tgid))
-            .advice("find out who starts so many, or raise the limit (TasksMax=, pids.max, ulimit -u; undo: the value as it was)"),
+            .check("the limit on tasks of its user", command!("grep processes /proc/{}/limits", row.tgid))
+            .advice(
+                "find the process that starts so many tasks, or raise the limit (TasksMax=, pids.max, ulimit -u; costs memory; undo: the \
+                 value as it was)",
+            ),
     }
 }
 
 /// "80 of its calls failed: no room is left on vda1 (ext4), for big.log".
 fn of_room(found: Finding, failed: &str, row: &FailedCall, place: &str, quota: bool) -> Finding {
     let is_open = !row.dev.is_empty();
-    // tmpfs, overlay: they have no device, and call it what they are.
+    // tmpfs, overlay: they have no device, and give their type in its place.
     let of = match row.device == row.file_system {
         true => format!("its file system ({})", row.file_system),
         false => format!("{} ({})", row.device, row.file_system),
@@ -170,22 +191,22 @@ fn of_room(found: Finding, failed: &str, row: &FailedCall, place: &str, quota: b
     };
     let left = match quota {
         true => "its disk quota is used up",
-        // What is open has an inode.
+        // An open file has an inode already.
         false if is_open => "no room is left",
         false => "no room or no inode is left",
     };
     let found =
         found.titled(format!("{failed}: {left} on {at}{file}")).by(Culprit::new(SubjectKind::Device, id, at));
-    let found = found.check("room and inodes that are left", "df -l --output=source,target,avail,iavail");
+    let found = found.check("free room and free inodes", "df -l --output=source,target,avail,iavail");
     found.advice(if quota {
-        "remove what its user does not need there, or raise the quota"
+        "remove files that its user does not need there, or raise the quota (takes room from other users)"
     } else {
-        "remove what is not needed there, or make the file system larger"
+        "remove files that are not needed there, or make the file system larger (needs room on its device)"
     })
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    // A part of the window was not looked at, or a call failed of which it is not known what it was in want of.
+    // A part of the window was not observed, or a call failed and the resource that it needed is not known.
     let is_one_left =
         ev.failed_calls()?.iter().any(|row| row.streak_ns == 0 && !ev.is_own(row.pid, row.tgid));
     if is_one_left || ev.lacks_a_part(Probe::FailedCalls) {
@@ -193,7 +214,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     }
     Ok(Some(RuledOut {
         what: "a full disk or table".into(),
-        evidence: "no write, open, connection or fork failed for want of room, files, ports or tasks".into(),
+        evidence: "no write, open, connect or fork failed because room, files, ports or tasks ran out".into(),
     }))
 }
 

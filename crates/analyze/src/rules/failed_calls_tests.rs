@@ -77,8 +77,8 @@ fn each_want_has_its_words() {
     assert_eq!(quota, "2 of its calls failed: its disk quota is used up on vda1 (ext4), for big.log");
     assert!(said(row(254, 28, 1)).contains("inotify"));
     assert!(said(row(294, 24, 1)).contains("inotify instances"));
-    assert!(said(row(OPENAT, 24, 3)).contains("as many open files as it may"));
-    assert!(said(row(OPENAT, 23, 1)).contains("this host has as many open files"));
+    assert!(said(row(OPENAT, 24, 3)).contains("it has reached its limit on open files"));
+    assert!(said(row(OPENAT, 23, 1)).contains("this host has reached its limit on open files"));
     assert!(said(row(56, 11, 3)).contains("tasks"));
     let unix = |error, count| FailedCall { file: "/run/fpm.sock".into(), ..row(CONNECT, error, count) };
     assert_eq!(said(unix(11, 3)), "3 of its calls failed: the listen queue of /run/fpm.sock is full");
@@ -91,7 +91,7 @@ fn each_want_has_its_words() {
 fn is_quiet_where_a_call_may_fail_so_though_nothing_is_used_up() {
     let none = |row| assert_eq!(titles(vec![row]), [""; 0]);
     none(FailedCall { file_system: "cgroup2".into(), ..on_disk(row(WRITE, 28, 80)) });
-    // A look whether somebody is there; a connection of which it is not known where to.
+    // A program that only tests for a listener; a connection to an address that is not known.
     none(FailedCall { file: "/run/nscd/socket".into(), ..row(CONNECT, 111, 2) });
     none(row(CONNECT, 11, 9));
     // /dev/full.
@@ -99,7 +99,7 @@ fn is_quiet_where_a_call_may_fail_so_though_nothing_is_used_up() {
     none(FailedCall { peer: "[::1]:80".into(), ..row(CONNECT, 99, 5) });
     none(row(OPENAT, 28, 1));
     none(FailedCall { file: "/sys/fs/cgroup/new".into(), ..row(83, 28, 9) });
-    // A linker that finds out how many files it may open.
+    // A linker that tests how many files it can open.
     none(row(OPENAT, 24, 2));
     assert_eq!(titles(vec![]), [""; 0]);
 }

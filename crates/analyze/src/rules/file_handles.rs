@@ -1,6 +1,6 @@
-//! There is hardly room for another open file on the host.
+//! The host is close to its limit on open files.
 //!
-//! Signal: `/proc/sys/fs/file-nr`: open files, (unused), limit. A risk: an open that fails costs an error, not time.
+//! Signal: `/proc/sys/fs/file-nr`: open files, (unused), limit. This is a risk: an open that fails costs an error, not time.
 
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command};
 
@@ -10,11 +10,11 @@ use crate::Evidence;
 pub const RULE: Rule = Rule {
     id: "file-handles",
     question: "Is the host about to run out of open files?",
-    what: "The number of open files of the host is near fs.file-max: the next open, socket or accept of a process without \
+    what: "The number of open files of the host is near fs.file-max. At the limit, each open, socket or accept of a process without \
            CAP_SYS_ADMIN fails with \"Too many open files in system\".",
-    how: "The first and third number of /proc/sys/fs/file-nr: above 90 %.",
-    limits: "Never a cause. The limit of a single process (RLIMIT_NOFILE), which is met far more often, is not looked at. \
-             Since 5.10 the default is without a practical limit. The count lags by some files per CPU.",
+    how: "The open files and the limit, the first and the third number of /proc/sys/fs/file-nr: reported at 90 % of the limit or more.",
+    limits: "Never a cause. The limit of a single process (RLIMIT_NOFILE), which is reached far more often: not examined. \
+             Linux 5.10 and newer: the default has no practical limit. The count lags by some files per CPU.",
     sources: "fs/file_table.c (alloc_empty_file, proc_nr_files); Documentation/admin-guide/sysctl/fs.rst.",
     can_be_cause: false,
     check,
@@ -44,9 +44,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             .titled(format!("{open} files are open on this host, its limit is {limit}"))
             .by(Culprit::new(SubjectKind::Limit, FILE, "fs.file-max").at_file(FILE))
             .check("open files, and the limit", "cat /proc/sys/fs/file-nr")
-            .check("who has them open", "for p in /proc/[0-9]*; do echo \"$(ls $p/fd | wc -l) $(cat $p/comm)\"; done 2>/dev/null | sort -rn | head")
+            .check("open files by process, most first", "for p in /proc/[0-9]*; do echo \"$(ls $p/fd | wc -l) $(cat $p/comm)\"; done 2>/dev/null | sort -rn | head")
             .fix(
-                format!("double the limit; find out who leaves files open (undo: echo {limit} > {FILE})"),
+                format!(
+                    "double the limit (costs kernel memory), and find the process that leaves files open (undo: echo {limit} > {FILE})"
+                ),
                 command!("echo {} > {}", limit.saturating_mul(2), FILE),
             ),
     ])

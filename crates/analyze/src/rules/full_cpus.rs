@@ -1,9 +1,11 @@
-//! The CPUs are full: of whom, and who pays for it.
+//! The CPUs are full: which tasks fill them, and which tasks lose time to that.
 //!
-//! Signal: hardly any CPU time was left over. Who fills it: the trees of tasks (a cgroup, else a session, else a process and
-//! what it started) that had most of it. Lost: what the tasks of each other tree would have got without those, by the fair
-//! scheduler of `cpu/fair.rs`. Nobody else lost noticeably: the host is busy, which is no fault. Not this rule: quotas,
-//! masks and spinning, which have rules of their own.
+//! Signal: hardly any CPU time was left over, at most 10 %. The culprits are the task trees that had most of the CPU time: a tree
+//! is a cgroup, else a session, else a process of the system and what it started. A tree fills the CPUs if it had at least a
+//! quarter of the used CPU time and wanted at least a quarter of the wanted CPU time; if no tree did, a tree that had half.
+//! Lost: what the tasks of each other tree would have got without the fillers, by the fair scheduler of `cpu/fair.rs`. If no
+//! other tree lost noticeably, the host is busy, which is no fault. Not this rule: quotas, masks and spinning, which have
+//! rules of their own.
 
 mod niceness;
 mod siblings;
@@ -23,21 +25,19 @@ use crate::task_trees::{TaskTree, TaskTrees};
 
 pub const RULE: Rule = Rule {
     id: "full-cpus",
-    question: "Are all CPUs full, and does somebody lose time to who fills them?",
-    what: "More wants to run than the CPUs can take. Whoever asks for more work at once than there are CPUs (a build, a batch \
-           job, a runaway loop) keeps them full; what others need a CPU for then waits in the run queues, by weights and \
-           priorities.",
-    how: "CPU time that was left over, by the counters of each CPU; CPU time and time ready by the scheduler's tracepoints and \
-          the kernel's own totals, for each tree of tasks: a cgroup, else a session, else a process of the system and all \
-          that it started. Who had at least a quarter of what was used, and wanted a quarter of what was wanted, fills them, \
-          else who had half. Counterfactual: an ideal fair scheduler without the tasks of those; time lost = task time x (1 - \
-          CPU got / CPU it would have got). A cause where another tree lost more than 5 % of its time and more than 1 % of the \
-          window; else the host is busy, which is said with who keeps it so.",
-    limits: "What two trees that both fill the CPUs take from each other is no loss here: both asked for more than there is; nor what \
-             many take from each other of whom none has that much. What tasks of one tree take from each other is its own, but of a process \
-             that works often and briefly beside two equal ones or more that fill the CPUs, which one parent has started and which do not \
-             wake it, nor it them. \
-             Who has nice 10 or more, or SCHED_IDLE, has chosen to wait, unless others that have not wait for it. A victim that is seldom ready is told by its waits alone. With a sched_ext scheduler it cannot tell.",
+    question: "Are all CPUs full, and do other tasks lose time to the tasks that fill them?",
+    what: "Tasks want more CPU time than the CPUs have. A build, a batch job or a runaway loop that runs more threads at once than \
+           there are CPUs keeps them full. Other tasks then wait in the run queues, by weight and priority.",
+    how: "CPU time that was left over (at most 10 %) by the counters of each CPU; CPU time and time ready of each task tree (cgroup, \
+          session, or process and what it started) by the scheduler's tracepoints and the kernel's totals. Counterfactual: an ideal \
+          fair scheduler without the trees that had most; time lost = task time x (1 - CPU got / CPU it would have got). A cause where \
+          another tree lost more than 5 % of its time and more than 1 % of the window; else the host is reported as busy.",
+    limits: "Two trees that both fill the CPUs: what they take from each other is no loss, because both want more than there is. Many \
+             trees of which none has that much: what they take from each other is no loss either. Tasks of one tree: what they take from \
+             each other is no loss, with one exception: a process that works often and briefly beside two or more equal processes that \
+             fill the CPUs, if one parent started all of them and neither side wakes the other. Tasks with nice 10 or more, or \
+             SCHED_IDLE: they chose to wait, so they are no victims, unless tasks that did not choose so wait for them. A victim that is \
+             seldom ready for a CPU: only its waits show the loss. A sched_ext scheduler: it cannot tell.",
     sources: "kernel/sched/fair.c (weights, task groups); sched(7), cgroups(7).",
     can_be_cause: true,
     check,
@@ -46,23 +46,23 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// With more than this part of the CPUs' time left over they were not full.
+/// With more than this part of the CPUs' time left over, the CPUs were not full.
 const LEFT_OVER: f64 = 0.10;
-/// Who had this part of what was used, and wanted this part of what was wanted, fills the CPUs.
+/// A tree that had this part of the used CPU time, and wanted this part of the wanted CPU time, fills the CPUs.
 const FILLS: f64 = 0.25;
-/// Who had so much of it does, however little it wanted beside the others.
+/// A tree that had this part of the used CPU time fills the CPUs, too, however little it wanted beside the others.
 const HAS_MOST: f64 = 0.5;
-/// Of many that fill them together so many are named.
+/// If many trees fill the CPUs together, this many are named.
 const NAMED: usize = 3;
 /// A victim lost more than this part of its own time ...
 const OF_ITS_TIME: f64 = 0.05;
 /// ... and of the window.
 const OF_THE_WINDOW: f64 = 0.01;
-/// Trees that are looked at: those that waited longest for a CPU.
+/// Trees that are examined: those that waited longest for a CPU.
 const MOST_TREES: usize = 64;
 /// Victims that are reported.
 const MOST_REPORTED: usize = 8;
-/// Who fills the CPUs alone has this part of what was used.
+/// A tree that fills the CPUs alone has this part of the used CPU time.
 const ALONE: f64 = 0.75;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -75,7 +75,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut by_siblings = apart.as_ref().map(|apart| causes(ev, apart, apart.lost(ev))).unwrap_or_default();
     let lost = full.lost(ev);
     let most = lost.iter().map(|(_, loss)| share(loss)).fold(0.0, f64::max);
-    // Of who did little a little may be half.
+    // A tree that did little may lose half of its time and still lose little.
     let longest = lost.iter().map(|(_, loss)| loss.felt).max().unwrap_or_default();
     let most = match most > OF_ITS_TIME {
         true => seconds(longest),
@@ -87,7 +87,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(if by_siblings.is_empty() { vec![busy(ev, &full, Some(&most))] } else { by_siblings })
 }
 
-/// Those who lost noticeably, the one who lost most first.
+/// The trees that lost noticeably, the largest loss first.
 fn causes(ev: &Evidence<'_>, full: &Full<'_>, mut lost: Vec<(&TaskTree, Loss)>) -> Vec<Finding> {
     lost.retain(|(_, loss)| is_victim(ev, loss));
     lost.sort_by_key(|(_, loss)| std::cmp::Reverse(loss.likely));
@@ -99,18 +99,18 @@ fn causes(ev: &Evidence<'_>, full: &Full<'_>, mut lost: Vec<(&TaskTree, Loss)>) 
 struct Full<'t> {
     fair: &'t FairShareModel<'t>,
     trees: Rc<TaskTrees>,
-    /// Those that fill them: places in `trees`, the one with most first.
+    /// The trees that fill the CPUs: places in `trees`, the one with most CPU time first.
     fillers: Vec<usize>,
-    /// ... or the first of many that fill them together.
+    /// The fillers are only the first of many trees that fill the CPUs together.
     together: bool,
     /// Trees before this place are no victims here.
     from: usize,
-    /// CPU time that was used, whoever by.
+    /// CPU time that was used by anything.
     used: f64,
 }
 
 impl<'t> Full<'t> {
-    /// `None`: they were not full.
+    /// `None`: the CPUs were not full.
     fn of(ev: &Evidence<'_>, fair: &'t FairShareModel<'t>) -> Option<Self> {
         let (tasks, cpus) = left_over(ev, fair);
         let left = tasks.max(cpus.unwrap_or(tasks));
@@ -121,7 +121,7 @@ impl<'t> Full<'t> {
         let of = by_trees(ev.trees_by_name());
         match of {
             Some(full) if !full.together => Some(full),
-            // Of many jobs of one runner or terminal none has much, and all together have it.
+            // Of many jobs of one runner or terminal no job has much CPU time, but all of them together do.
             of => {
                 let whole = by_trees(Rc::new(TaskTrees::by_group(ev)));
                 whole.filter(|full| !full.together).or(of)
@@ -132,7 +132,7 @@ impl<'t> Full<'t> {
     fn by(fair: &'t FairShareModel<'t>, trees: Rc<TaskTrees>, left: f64) -> Option<Self> {
         let all = |of: fn(&TaskTree) -> u64| trees.all.iter().map(of).fold(0, u64::saturating_add) as f64;
         let (by_trees, wanted) = (all(|tree| tree.used_ns), all(TaskTree::wanted_ns));
-        // Interrupts, the kernel's own threads and the hypervisor had their part, too.
+        // Interrupts, kernel threads and the hypervisor used CPU time, too.
         let used = by_trees.max((1.0 - left) * fair.window_ns() * f64::from(fair.cpus()));
         let mut order: Vec<usize> = (0..trees.all.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(trees.all[*at].used_ns));
@@ -146,7 +146,7 @@ impl<'t> Full<'t> {
         if fillers.is_empty() {
             fillers.extend(order.first().copied().filter(has_most));
         }
-        // Many that want a little each: nobody is more to blame than the others.
+        // Many trees that want a little each: no tree is more to blame than the others.
         let together = fillers.is_empty();
         if together && by_trees >= HAS_MOST * used {
             fillers.extend(order.iter().copied().take(NAMED));
@@ -158,9 +158,10 @@ impl<'t> Full<'t> {
         self.fillers.iter().filter_map(|at| self.trees.all.get(*at))
     }
 
-    /// ... where those that fill them are crowds beside processes that the same parents have started. `None`: they are not.
+    /// The same, with fillers split into a crowd and the processes that the crowd's parents also started. `None`: a filler is one program,
+    /// or no filler has such processes beside its crowd.
     fn apart(&self, ev: &Evidence<'_>) -> Option<Self> {
-        // Without timelines it is not known who wakes whom.
+        // Without timelines it is not known which task wakes which.
         let spans = ev.spans().ok()?;
         let mut trees = TaskTrees { all: self.trees.all.clone() };
         let from = trees.all.len();
@@ -175,7 +176,7 @@ impl<'t> Full<'t> {
         is_apart.then(|| Full { trees: Rc::new(trees), fillers: self.fillers.clone(), from, ..*self })
     }
 
-    /// What each of the others lost.
+    /// The loss of each other tree.
     fn lost(&self, ev: &Evidence<'_>) -> Vec<(&TaskTree, Loss)> {
         let others = self.others();
         let parties: Vec<_> = others.iter().map(|tree| &tree.tasks).collect();
@@ -184,13 +185,13 @@ impl<'t> Full<'t> {
         lost
     }
 
-    /// Without who fills them.
+    /// The counterfactual: without the trees that fill the CPUs.
     fn lift(&self) -> Lift {
         let gone = self.fillers().flat_map(|tree| tree.tasks.iter().map(|at| (*at, 0.0))).collect();
         Lift { beyond: gone, ..Lift::default() }
     }
 
-    /// Those that waited longest for a CPU, of the others.
+    /// The other trees that waited longest for a CPU.
     fn others(&self) -> Vec<&TaskTree> {
         let all = self.trees.all.iter().enumerate().skip(self.from);
         let all = all.filter(|(at, _)| !self.fillers.contains(at));
@@ -202,7 +203,7 @@ impl<'t> Full<'t> {
         others
     }
 
-    /// Trees that are kin of one that fills the CPUs, and waited for one.
+    /// Whether a tree that is kin of a filler waited for a CPU.
     fn kin_waited(&self) -> bool {
         let all = self.trees.all.iter().enumerate().filter(|(at, _)| !self.fillers.contains(at));
         let is_kin = |tree: &TaskTree| self.fillers().any(|filler| filler.is_kin(tree));
@@ -226,7 +227,7 @@ impl<'t> Full<'t> {
         }
     }
 
-    /// The part that they have, where others have more than a little, too.
+    /// The part of the CPU time that the fillers have, where other trees have more than a little, too.
     fn has(&self) -> Option<Share> {
         let has: f64 = self.fillers().map(|tree| tree.used_ns as f64).sum();
         (!self.together && has < ALONE * self.used).then(|| Share::of(has, self.used))
@@ -256,7 +257,7 @@ impl<'t> Full<'t> {
     }
 }
 
-/// The part of the CPUs' time that nobody used: by what tasks had, and by the counters of each CPU, where they were read.
+/// The unused part of the CPUs' time: by the CPU time of tasks, and by the counters of each CPU, where they were read.
 fn left_over(ev: &Evidence<'_>, fair: &FairShareModel<'_>) -> (f64, Option<f64>) {
     let part = |idle: Duration, all: f64| if all > 0.0 { idle.as_nanos() as f64 / all } else { 0.0 };
     let by_tasks = part(fair.idle(), fair.window_ns() * f64::from(fair.cpus()));
@@ -264,7 +265,7 @@ fn left_over(ev: &Evidence<'_>, fair: &FairShareModel<'_>) -> (f64, Option<f64>)
     (by_tasks, by_cpus)
 }
 
-/// Of those who lost noticeably: a little of many is no more than a little.
+/// The part of their time that the tasks with a noticeable loss lost: many small losses do not add up to a large one.
 fn share(loss: &Loss) -> f64 {
     if loss.lived.is_zero() { 0.0 } else { loss.felt.as_secs_f64() / loss.lived.as_secs_f64() }
 }
@@ -273,7 +274,7 @@ fn is_victim(ev: &Evidence<'_>, loss: &Loss) -> bool {
     share(loss) > OF_ITS_TIME && loss.low.as_secs_f64() > OF_THE_WINDOW * ev.window().as_secs_f64()
 }
 
-/// `most`: what another lost, at most; `None`: not asked.
+/// `most`: the largest loss of another tree; `None`: it was not computed.
 fn busy(ev: &Evidence<'_>, full: &Full<'_>, most: Option<&str>) -> Finding {
     let names = full.names(ev);
     let who = full.fillers().next().map_or_else(Subject::host, |tree| tree.subject(ev));
@@ -288,7 +289,7 @@ fn busy(ev: &Evidence<'_>, full: &Full<'_>, most: Option<&str>) -> Finding {
         None => format!("keeps {} full{beside}{}", full.all_cpus(), full.each()),
         Some(part) => format!("has {part} of the time of {}{beside}, which are full", full.all_cpus()),
     };
-    let others = if full.kin_waited() { "nobody but its own" } else { "nobody else" };
+    let others = if full.kin_waited() { "no task but its own" } else { "no other task" };
     let title = match most {
         None => keeps,
         Some(_) if full.others().is_empty() => format!("{keeps}; {others} waited for one"),
@@ -316,19 +317,20 @@ fn cause(ev: &Evidence<'_>, full: &Full<'_>, tree: &TaskTree, loss: &Loss) -> Fi
             Hop::new(Reason::Runnable, who, behind, TaskState::Runnable, loss.likely)
                 .times(loss.waits, loss.worst),
         )
-        .check("who has the CPUs, the busiest first", command!("top -b -n 1 -w 120"));
+        .check("the processes that have the CPUs, the busiest first", command!("top -b -n 1 -w 120"));
     let overlaps = ["cpu-pinned", "spin", "steal"].map(str::to_owned).to_vec();
-    // Which weight counts depends on where their groups part, and what a session's niceness is for another: nothing to be pasted.
+    // Which weight counts depends on the level where the two cgroups separate, and the niceness within one session may mean nothing to
+    // another session: so there is no command to paste.
     Finding { overlaps, ..finding }.advice(format!(
-        "start fewer of them at once, or give {} less weight where the groups of both part (cpu.weight, cpu.shares, nice within one \
-         group; undo: the value as it was)",
+        "let {} run fewer tasks at once, or give it less weight at the level where its cgroup and the victim's separate (cpu.weight, \
+         cpu.shares, nice within one group; costs: its work takes longer; undo: the value as it was)",
         filler.subject(ev).name
     ))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let fair = ev.world_of_losses()?;
-    // Where the two differ some CPUs are not for all tasks: whether the others were full is not known.
+    // If the two differ, some CPUs are not available to all tasks: it is not known whether the other CPUs were full.
     let (tasks, cpus) = left_over(ev, fair);
     let left = tasks.min(cpus.unwrap_or(tasks));
     if left <= LEFT_OVER {

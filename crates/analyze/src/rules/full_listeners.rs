@@ -12,7 +12,7 @@ pub(super) fn full<'r>(ev: &Evidence<'r>, listeners: &'r [table::Listener]) -> V
     listeners.iter().filter(|listener| overflowed(&nets, listener)).collect()
 }
 
-/// A drop is an overflow unless the namespace's own counter says that there was none.
+/// A drop is an overflow, unless the namespace's own counter shows no overflow.
 fn overflowed(nets: &Table<&str, &Netns>, l: &table::Listener) -> bool {
     let of_it = nets.get(l.netns.to_string().as_str());
     let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
@@ -39,10 +39,10 @@ pub(super) fn with_advice(found: Finding, l: &table::Listener) -> Finding {
     };
     found
         .check("Recv-Q (queued) against Send-Q (limit), and drops (d...)", look)
-        .advice("accept faster: more accepting threads or processes, or no slow work between two accepts")
+        .advice("accept faster: more accepting threads or processes (costs memory), or no slow work between two accepts")
         .advice(format!(
-            "raise the backlog in listen() (now {}): the smaller of it and net.core.somaxconn counts; takes effect when \
-             the server listens anew; undo by setting the old value",
+            "raise the backlog in listen() (now {}): the smaller of it and net.core.somaxconn counts. It takes effect when the server \
+             listens anew, and clients then wait longer in the queue; undo: the old value",
             l.limit
         ))
 }

@@ -1,8 +1,11 @@
 //! One thread has a CPU all the time, while the host as a whole looks idle.
 //!
 //! Signal: threads that were on a CPU for nearly all of the window, while much of the CPUs' time was left over. Lost: the
-//! waits of others that end with this thread at work (chains of locks that it holds). Not this rule: CPUs that are all
-//! full, threads that share a CPU, and waits in the kernel, which `lock-wait` tells.
+//! waits of other tasks for a lock that this thread holds while it runs. Not this rule: CPUs that are all full, threads that
+//! share a CPU, and waits in the kernel, which `lock-wait` reports.
+//!
+//! The CPU time of a thread is the kernel's sum_exec_runtime. The samples show what the thread does. A loss is a cause from 5 % of
+//! one task's window on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,15 +30,14 @@ pub const RULE: Rule = Rule {
     question: "Is a single thread on a CPU all the time, while the host looks idle?",
     what: "One thread can use one CPU and no more. A program whose work goes through one thread (an event loop, a single \
            writer, an interpreter with a global lock, one scheduler that got all the work) is at its limit when that thread \
-           is, and on a host of many CPUs the averages show a few per cent. More CPUs do not help it.",
-    how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 95 % of the window or more, \
-          on a host with at least a quarter of its CPU time left over. What it does is reported by its samples. It is a cause \
-          only where others lose time to it: chains of waits for a lock of the program that end with this thread at work; \
-          time lost = those waits, less what the waiters' sleeps absorb.",
-    limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
-             for its answers through a socket or a pipe is reported beside it, not as a loss: they may just have nothing to do. \
-             Threads that hand work to each other so that none is full are not seen. Threads that are full because they spin \
-             are reported by the rule spin, which sees them only where their samples show it.",
+           is. On a host with many CPUs the averages then show a few per cent, and more CPUs do not help.",
+    how: "A thread that was on a CPU or ready for one for 95 % of the window or more, by the kernel's CPU time of each thread, on a \
+          host with at least a quarter of its CPU time left over. It is a cause only where tasks wait for a lock of the program that this \
+          thread holds while it runs. Counterfactual: no such wait; time lost = those waits, less what the waiters' sleeps absorb.",
+    limits: "A thread that computes: no fault. Without measured waits the finding only says what bounds the program. Tasks that wait for \
+             its answers through a socket or a pipe: reported beside it, not as a loss, because they may have nothing to do. Threads that \
+             hand work to each other so that none is full: not seen. Threads that are full because they spin: reported by the rule spin, \
+             which sees them only where their samples show it.",
     sources: "kernel/sched/core.c (sum_exec_runtime), fs/proc/stat.c; Amdahl, AFIPS 1967.",
     can_be_cause: true,
     check,
@@ -44,7 +46,7 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A loss below this part of one task's window is reported beside the thread, not as a cause.
+/// A loss below this part of one task's window makes a risk, not a cause.
 const WORTH_IT: f64 = 0.05;
 /// Threads of one process that are named.
 const MOST_NAMED: usize = 4;
@@ -83,7 +85,7 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
     Some(finding.by(culprit).check("its threads, the busiest first", check).advice(advice(ev, threads)))
 }
 
-/// Which threads of how many, their share, and what the busiest of them does.
+/// The number of full threads and of all threads, the share of each, and what the busiest of them does.
 fn title(ev: &Evidence<'_>, threads: &[&Task], idle: Share) -> Option<String> {
     let first = threads.first()?;
     let all = ev.threads(first.tgid).len();
@@ -109,12 +111,12 @@ fn title(ev: &Evidence<'_>, threads: &[&Task], idle: Share) -> Option<String> {
     ))
 }
 
-/// The name of its process: of the first thread, where that is known.
+/// The name of the thread's process: that of its first thread, where it is known.
 fn process_name(ev: &Evidence<'_>, task: &Task) -> String {
     ev.process_name(task.tgid, &ev.task(task.tgid).unwrap_or(task).comm)
 }
 
-/// What the busiest of them does, and its most frequent stack.
+/// What the busiest thread does, and its most frequent stack.
 fn work(ev: &Evidence<'_>, task: &Task) -> String {
     let samples = ev.samples().unwrap_or_default();
     let did = ev.on_cpu().did(task.pid);
@@ -125,7 +127,7 @@ fn work(ev: &Evidence<'_>, task: &Task) -> String {
     format!("{} of that was {}{seen}. ", Share::of(*part, 1.0), doing.0)
 }
 
-/// "in f, called by g, called by h", what has a name; without the first if that is `told` already.
+/// "in f, called by g, called by h": the frames that have a name, without the first frame if it is `reported` already.
 fn stack(sample: &Sample, reported: Option<&str>) -> String {
     let frames =
         sample.kernel.iter().map(|frame| symbol(frame)).chain(sample.user.iter().map(String::as_str));
@@ -138,7 +140,7 @@ fn stack(sample: &Sample, reported: Option<&str>) -> String {
     words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// What others lost to these threads: waits for locks of programs that end with one of them at work.
+/// What other tasks lost to these threads: waits for locks of programs that one of these threads held while it ran.
 fn lost(
     ev: &Evidence<'_>,
     threads: &[&Task],
@@ -147,7 +149,7 @@ fn lost(
     let is_one = |id: &str| threads.iter().any(|task| task.pid.to_string() == id);
     let ends_here = |reported: &&HostChain<'_>| {
         let last = reported.chain.hops.last();
-        // Who only had the CPU that the holder wanted held nobody's lock.
+        // A thread that only had the CPU for which the lock holder waited held no lock.
         let runs = last
             .is_some_and(|hop| hop.state == TaskState::Running && hop.detail != Detail::Thing(Thing::HadCpu));
         reported.class == Class::Held && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
@@ -161,7 +163,7 @@ fn lost(
         .flat_map(|reported| reported.chain.tasks.iter().take(1).flatten())
         .map(|(pid, _)| *pid)
         .collect();
-    // A wait for a futex is a sleep to the scheduler: here it is the wait, and what is left of the sleeps may absorb it.
+    // The scheduler counts a wait for a futex as a sleep. Here it counts as a wait, and only the rest of the sleeps may absorb it.
     let victims: Vec<&Task> = ev.tasks().ok()?.iter().filter(|task| pids.contains(&task.pid)).collect();
     let each = waited.as_nanos() as u64 / (victims.len().max(1) as u64);
     let waiting = |task: &&Task| {
@@ -180,19 +182,19 @@ fn lost(
 }
 
 fn advice(ev: &Evidence<'_>, threads: &[&Task]) -> String {
-    let mut text = "if somebody waits for it: split its work over more threads or processes, or make that work cheaper; a \
-                    faster CPU helps, another CPU does not; if it just computes, nothing is wrong"
+    let mut text = "if other tasks wait for it, split its work over more threads or processes (costs memory), or make that work \
+                    cheaper; a faster CPU helps, another CPU does not; if it only computes, nothing is wrong"
         .to_owned();
     if let Some((who, time)) = woken(ev, threads) {
         text.push_str(&format!(
-            " (it ended {} of waiting by {who}: for its answers, or for something to do)",
+            " (it woke up {who} after {} of waits in all: for its answers, or for something to do)",
             seconds(time)
         ));
     }
     text
 }
 
-/// Who waited longest for these threads to wake it, and how long.
+/// The name of the threads that waited longest until these threads woke them up, and how long.
 fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
     let mut waited: BTreeMap<&str, u64> = BTreeMap::new();
     for span in ev.spans().ok()? {

@@ -89,7 +89,7 @@ fn says_so_when_it_cannot_tell() {
     assert!(check(&Evidence::of(&Recording::default())).is_err());
 }
 
-/// A thread 7 of another process waits for the futex that thread 100 lets go after `held` ms, `sleep` ms it slept besides.
+/// A thread 7 of another process waits for the futex that thread 100 releases after `held` ms. It slept `sleep` ms besides.
 fn with_waiter(held: u64, sleep: u64) -> Recording {
     let mut rec = host(1, 990);
     let ran = |pid, comm: &str, from, to| Span {
@@ -111,7 +111,7 @@ fn with_waiter(held: u64, sleep: u64) -> Recording {
         lock: None,
         target: None::<Target>,
         syscall: Some(202),
-        // FUTEX_LOCK_PI: who waits for it waits for its owner.
+        // FUTEX_LOCK_PI: a waiter waits for the owner.
         args: [0, 6, 0, 0],
         ..ran(7, "client", 0, 10)
     };

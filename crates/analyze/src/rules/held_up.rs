@@ -1,8 +1,13 @@
-//! Tasks wait for another task that does not go on: it holds a lock and sleeps, it is stopped, it sleeps over a request.
+//! Tasks wait for another task that does not go on: it holds a lock and sleeps, it is stopped, or it sleeps while a request waits.
 //!
-//! Signal: chains of the wait-for graph whose end is a task that does no work. Lost: the waits that the chains explain, less
-//! what the waiters' other sleeps absorb. Not this rule: locks of the kernel (`lock-wait`), limits, devices, CPUs, and work
-//! that was asked for.
+//! Signal: chains of the wait-for graph whose end is a task that does not do what the waiters wait for. Lost: the waits that the
+//! chains explain, less what the waiters' other sleeps absorb, from 5 % of the waiters' time and 1 % of the window on. Not this
+//! rule: locks of the kernel (`lock-wait`), limits, devices, CPUs, and work that was requested.
+//!
+//! The edges of the graph: the lock holder by the kernel's list of file locks, by the word of a futex, or by the order in which
+//! threads pass the futex on; the process at the other end of a connection on which a request was sent; and what that process did
+//! meanwhile. A service that began to work when the request came is reported as busy. The work of a task's own children, and waits
+//! for something to do, are spending.
 
 mod blame;
 mod stuck;
@@ -26,24 +31,24 @@ use crate::own_work::{OwnWork, Whose};
 pub const RULE: Rule = Rule {
     id: "held-up",
     question: "Do tasks wait for another task that does not go on?",
-    what: "A task holds a lock of files or of programs while it sleeps, or while it works for itself; a service is stopped, frozen, \
-           sleeps over a request, has other work to do first, or waits itself for what does not come. Tasks that wait for it use no CPU \
-           and no disk, and no counter says whom they wait for.",
-    how: "The wait-for graph: the lock's holder by the kernel's list of file locks, by the word of a futex or by how that goes from hand \
-          to hand; the process at the other end of a connection on which it was asked; and what that one did meanwhile. \
-          Counterfactual: had it gone on at once, the waiters would have, too. Time lost = the part of their waits that this chain \
-          explains, less what their other sleeps absorb. A service that began to work when it was asked is told as busy; the work of \
-          one's own children and waits for something to do are spending.",
-    limits: "Whether a service that sleeps has been asked is known for sockets and pipes by what was sent. For unix sockets it is known where \
-             the request lay unread as the client went to sleep, or woke the thread that answers (Linux 6.3 and newer). A subscriber that \
-             acknowledges each message looks like a client that asks for the next. Of shared memory nothing is known. A service that waits \
-             for something else than its client is told where it has one thread, waits without a timeout at an epoll that does not look at \
-             that client (Linux 5.11), has asked no other service, and its siblings and children are not at work: for what it waits, a lock of \
-             its own or a job that is to come, the kernel does not know. A lock that a program makes of nothing but memory is seen where its word holds the \
-             owner's id, or where threads pass it on seven times in the window. What threads of one process compute with a lock of theirs is \
-             their own matter unless somebody else waits for them; so is a lock on a file by which copies of one program take turns. \
-             That a service sleeps or works is a loss of another tree of tasks (cgroup, session, process of the system); of a client that came to \
-             where the service listens, and has not started it, nor was started by it, also in the same tree.",
+    what: "A task holds a lock on a file or a lock of a program while it sleeps or does other work. Or a service is stopped, frozen, \
+           sleeps while a request waits, goes on with work that it began before the request, or itself waits for an event that does not \
+           come. The waiters use no CPU and no disk, and no counter says which task they wait for.",
+    how: "The wait-for graph follows each waiter to the lock holder, or to the process at the other end of the connection on which it sent \
+          a request, and to what that task did meanwhile. Counterfactual: that task goes on at once, and so do the waiters; time \
+          lost = the part of the waits that the chain explains, less what the waiters' other sleeps absorb. Reported from 5 % of the \
+          waiters' time and 1 % of the window on.",
+    limits: "A service that sleeps: whether it has a request is known for sockets and pipes, from the data that was sent. Unix sockets: a \
+             request is known only if it was unread when the client went to sleep, or if the request woke up the thread that answers \
+             (Linux 6.3 and newer). A subscriber that acknowledges each message: it looks like a client that requests the next one. Shared memory: nothing \
+             is known. A service that waits at another epoll than the one that watches the client: reported only with one thread and \
+             without a timeout (Linux 5.11), and not if the service has sent a request of its own or if its siblings or children run. The \
+             kernel does not know what such a service waits for: a lock of its own, or its next job. A lock that a \
+             program keeps in memory alone: seen if the futex word holds the owner's thread id, or if threads pass it on at least seven times in the window. \
+             Threads of one process that compute while they hold a lock of the process: not reported, unless another process waits for them. \
+             Copies of one program that take turns by a lock on a file: not reported. A service that began to work when the request came: \
+             reported as busy. Work of a task's own children, and waits for work: no loss. A service that sleeps or works, in the client's own task tree: \
+             reported only if the client connected to the address where the service listens, and neither of the two started the other.",
     sources: "fs/locks.c (file_lock), futex(2), signal(7), kernel/cgroup/freezer.c.",
     can_be_cause: true,
     check,
@@ -52,20 +57,20 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Beyond these the chains tell the rest.
+/// Findings that are reported. The chains show the rest.
 const MOST: usize = 5;
 
-/// Chains that end at one process, which is to blame for one thing.
+/// Chains that end at one process, which is to blame for one reason.
 struct Found {
     blame: Blame,
-    /// The process, or what else is at the end.
+    /// The process or other thing at the end.
     at: String,
-    /// What that did, in the most expensive of them.
+    /// What it did, in the most expensive chain.
     did: Hop,
     culprit: Culprit,
     cause: Cause,
     waits: Waits,
-    /// Threads of this name that did so, and their processes, as far as they are told.
+    /// Threads of this name that did so, and their processes, as far as they are known.
     ends: BTreeSet<(u32, u32)>,
 }
 
@@ -103,7 +108,7 @@ impl Found {
         self.culprit.id.parse().ok().filter(|_| self.culprit.kind == SubjectKind::Task)
     }
 
-    /// The thread at the end; of several of one process, the process; of several processes of one name, the first of them.
+    /// The thread at the end. For several threads of one process: the process. For several processes of one name: the first of them.
     fn culprit(&self, ev: &Evidence<'_>) -> Culprit {
         let processes: BTreeSet<u32> = self.ends.iter().map(|(_, process)| *process).collect();
         let Some(task) = self.thread().and_then(|pid| ev.task(pid)).filter(|task| task.tgid != 0) else {
@@ -121,7 +126,7 @@ impl Found {
         }
     }
 
-    /// The one that waited longest first.
+    /// The victims, the longest wait first.
     fn victims<'t>(&self, tasks: &'t [Task]) -> Vec<&'t Task> {
         let mut all: Vec<&Task> =
             tasks.iter().filter(|task| self.cause.victims.binary_search(&task.pid).is_ok()).collect();
@@ -161,7 +166,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     super::first_few(&mut told, MOST);
     told.extend(busy);
     if told.is_empty() {
-        // Without groups it is not known who is a stranger to whom.
+        // Without cgroups it is not known which tasks are strangers to each other.
         ev.cgroups()?;
     }
     Ok(told)
@@ -198,7 +203,7 @@ fn found(ev: &Evidence<'_>, homes: &Homes, own: &OwnWork<'_, '_>) -> Vec<Found> 
     all
 }
 
-/// The process of a thread at the end of a chain; anything else is one by its id.
+/// The process of a thread at the end of a chain; anything else by its kind and id.
 fn process_of(ev: &Evidence<'_>, culprit: &Culprit) -> String {
     let thread = culprit.id.parse().ok().filter(|_| culprit.kind == SubjectKind::Task);
     let task = thread.and_then(|pid| ev.task(pid)).filter(|task| task.tgid != 0);
@@ -212,7 +217,7 @@ fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Opt
     let head = cause.chain.hops.first()?;
     let what = match did.reason {
         Reason::Running if found.blame == Blame::Works => {
-            format!("{} ({}), at work before it was asked", did.who, did.detail)
+            format!("{} ({}), which was at other work when the request came", did.who, did.detail)
         }
         Reason::Running => format!("{} ({})", did.who, did.detail),
         _ => format!("{}, which waits for {}", did.who, did.detail),
@@ -235,24 +240,22 @@ fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Opt
         finding = finding.check("what it does now", status);
         if is_at_another_epoll(did) {
             let title = command!("tr '\\0' ' ' < /proc/{}/cmdline", pid);
-            finding =
-                finding.check("what it says of itself: many servers tell there what they wait for", title);
+            finding = finding.check("its process title: many servers show there what they wait for", title);
         }
     }
-    finding = finding.check("whom each waits for, over some seconds", "whyslow chains --for 10s");
+    finding = finding.check("what each task waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain.clone_from(&cause.chain.hops);
     finding.paid_by.clone_from(&cause.victims);
     Some(advised(finding, found))
 }
 
-/// A task that works for those who wait for it is no fault, and they want to know.
+/// A task that works on the waiters' requests is no fault, but the report names it as busy.
 fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
     let victims = found.victims(tasks);
     found.lost(ev, &victims)?;
     let (who, server) = (found.waiters(&victims), found.culprit(ev));
     let time = seconds(found.cause.time);
-    let title =
-        format!("works on what it was asked for ({}); {who} waited {time} for that", found.did.detail);
+    let title = format!("works on what was requested ({}); {who} waited {time} for it", found.did.detail);
     let server = Subject::new(server.kind, server.id, server.name);
     let mut finding = Finding::busy(RULE.id, server).titled(title);
     finding.chain.clone_from(&found.cause.chain.hops);
@@ -260,7 +263,7 @@ fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
     Some(finding)
 }
 
-/// A service that waits for a lock of its own, or for a sibling, that the kernel does not know.
+/// Whether a service waits at an epoll that does not watch its client: for a lock of its own or a sibling, which the kernel does not know.
 fn is_at_another_epoll(did: &Hop) -> bool {
     did.detail == Detail::Thing(Thing::EpollElsewhere)
 }
@@ -275,19 +278,23 @@ fn advised(finding: Finding, found: &Found) -> Finding {
             ),
             None => finding,
         },
-        (Blame::Halted, Reason::Frozen) => finding.advice(format!("thaw the cgroup of {}", did.who)),
+        (Blame::Halted, Reason::Frozen) => finding.advice(format!("thaw the cgroup of {} (undo: freeze it)", did.who)),
         (Blame::Halted, _) => finding.advice(format!("let the tracer of {} go on, or detach it", did.who)),
         (Blame::Holds, _) => {
-            finding.advice(format!("keep {} from its work while it has what others need", did.who))
+            finding.advice(format!("let {} release the lock before its own work, or hold it for a shorter time", did.who))
         }
         (Blame::Works | Blame::Serves, _) => finding
-            .advice(format!("let {} do that work in a process of its own, or in smaller pieces", did.who)),
+            .advice(format!("let {} do that work in a separate process (costs memory), or in smaller pieces", did.who)),
         (Blame::Stuck, _) if is_at_another_epoll(did) => finding.advice(format!(
-            "ask {} what it waits for (its title, its log, its table of locks), and give that wait a limit of time",
+            "find out what {} waits for (its process title, its log, its table of locks), and give that wait a timeout (costs: the request \
+             may fail)",
             did.who
         )),
         (Blame::Asks | Blame::Stuck, _) => {
-            finding.advice(format!("give {} a limit of time for its wait for {}", did.who, did.detail))
+            finding.advice(format!(
+                "give {} a timeout for its wait for {} (costs: the request may fail)",
+                did.who, did.detail
+            ))
         }
         (Blame::Sleeps, _) => {
             finding.advice(format!("keep {} from sleeping while others wait for it", did.who))

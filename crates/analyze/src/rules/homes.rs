@@ -1,4 +1,4 @@
-//! Which tree of tasks each is of: who is another.
+//! The task tree of each task: it decides which tasks are strangers to each other.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -10,26 +10,26 @@ use crate::Evidence;
 use crate::hashing::Table;
 use crate::task_trees::{TaskTree, TaskTrees};
 
-/// Of one recording.
+/// The task trees of one recording.
 pub(super) struct Homes {
     trees: Rc<TaskTrees>,
     by_pid: Table<u32, usize>,
     /// The process of each task.
     processes: Table<u32, u32>,
-    /// Who started each process, and its name.
+    /// The parent of each process, and the process's name.
     started: Table<u32, (u32, String)>,
 }
 
-/// Ancestors that are followed; the deepest trees of processes have some tens.
+/// Ancestors that are followed; the deepest process trees have some tens.
 const MAX_DEPTH: usize = 64;
 
 impl Homes {
-    /// Each session is one of its own.
+    /// Each session is a tree of its own.
     pub fn of(ev: &Evidence<'_>, tasks: &[Task]) -> Self {
         Self::in_trees(ev.trees(), tasks)
     }
 
-    /// Jobs of one name are one.
+    /// Jobs of one name are one tree.
     pub fn by_name(ev: &Evidence<'_>, tasks: &[Task]) -> Self {
         Self::in_trees(ev.trees_by_name(), tasks)
     }
@@ -50,13 +50,13 @@ impl Homes {
         Homes { trees, by_pid, processes, started }
     }
 
-    /// Whether a client of the process `service` is another party than that, and than thread `end` at the end of the chain, though one shell may
-    /// have started them all: neither descends from the other, and they are not of one name and parent, as the ranks of one job are.
+    /// Whether a client of the process `service` is a stranger to the service, and to thread `end` at the end of the chain, although one shell may
+    /// have started all of them. Strangers do not descend from each other, and do not share name and parent as the ranks of one job do.
     pub fn is_client(&self, service: Option<u32>, client: u32, end: u32) -> bool {
         service.is_some_and(|service| [service, end].iter().all(|other| self.are_strangers(client, *other)))
     }
 
-    /// Neither process descends from the other, and they are not of one name and parent.
+    /// Neither process descends from the other, and the two do not share name and parent.
     pub fn are_strangers(&self, one: u32, other: u32) -> bool {
         let process = |pid: u32| self.processes.get(&pid).copied();
         let Some((one, other)) = process(one).zip(process(other)) else { return false };
@@ -64,7 +64,7 @@ impl Homes {
         !up.contains(&other) && !beside.contains(&one) && self.started.get(&one) != self.started.get(&other)
     }
 
-    /// It and all that it descends from. `None`: that is not known.
+    /// The process and all its ancestors. `None`: they are not known.
     fn above(&self, process: u32) -> Option<Vec<u32>> {
         let mut all = vec![process];
         for _ in 0..MAX_DEPTH {
@@ -76,7 +76,7 @@ impl Homes {
         None
     }
 
-    /// The place of the one that a task is of.
+    /// The place of a task's tree.
     pub fn place(&self, pid: u32) -> Option<usize> {
         self.by_pid.get(&pid).copied()
     }
@@ -85,7 +85,7 @@ impl Homes {
         self.trees.all.get(place)
     }
 
-    /// Both are known, not one, and neither has started the other.
+    /// Both trees are known, they differ, and neither has started the other.
     pub fn differ(&self, one: u32, other: u32) -> bool {
         let (one, other) = (self.place(one), self.place(other));
         let trees = one.zip(other).filter(|(one, other)| one != other);
@@ -93,7 +93,7 @@ impl Homes {
         trees.is_some_and(|(one, other)| !one.is_kin(other))
     }
 
-    /// A task, its process, the tree that holds all of them and not him who makes them pay, or the host.
+    /// The victim as one subject: a task, its process, the tree that holds all victims but not the culprit, or the host.
     pub fn payer(&self, ev: &Evidence<'_>, victims: &[&Task], culprit: Option<u32>) -> Subject {
         let Some((first, others)) = victims.split_first() else { return Subject::host() };
         if others.is_empty() {
@@ -114,7 +114,7 @@ impl Homes {
     }
 }
 
-/// Processes of one name, each started on its own, by the first of them.
+/// Processes of one name, each started on its own, as one subject with the first of them.
 pub(super) fn of_one_name(ev: &Evidence<'_>, victims: &[&Task]) -> Option<Subject> {
     let name = |task: &Task| ev.process_name(task.tgid, &task.comm);
     let (first, others) = victims.split_first()?;
@@ -123,7 +123,7 @@ pub(super) fn of_one_name(ev: &Evidence<'_>, victims: &[&Task]) -> Option<Subjec
     are_alike.then(|| first_of(ev, victims, "of this name"))
 }
 
-/// "curl and 3 more of this name"; of two of other names both.
+/// "curl and 3 more of this name"; for two processes of different names: both names.
 fn first_of(ev: &Evidence<'_>, victims: &[&Task], what: &str) -> Subject {
     let Some(first) = victims.first() else { return Subject::host() };
     let name = |task: &Task| ev.process_name(task.tgid, &task.comm);

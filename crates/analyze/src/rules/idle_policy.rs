@@ -1,8 +1,8 @@
-//! How CPUs may idle: what was asked for and has no effect, CPUs that differ, states that are slow to leave.
+//! How CPUs may idle: parameters that have no effect, CPUs that differ, idle states that are slow to leave.
 //!
-//! Signal: the command line and module parameters beside the driver that is in charge; idle states of each CPU with their
-//! exit latency and use; limits on wake-ups. Lost: not told here: what late wake-ups cost is for the rule that measures
-//! them. Not this rule: frequencies.
+//! Signal: the command line and module parameters, compared with the driver in charge; idle states of each CPU with their
+//! exit latency and use; limits on wake-ups; and the processes that hold /dev/cpu_dma_latency open, with the request of each open
+//! file. No time lost is computed here: the rule `wakeup-latency` measures the cost of late wake-ups. Not this rule: frequencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,16 +17,16 @@ use crate::parse::cpulist;
 
 pub const RULE: Rule = Rule {
     id: "idle-policy",
-    question: "Is what was set about idle CPUs what runs, on all CPUs alike?",
+    question: "Do the parameters for idle CPUs have an effect, and are all CPUs alike?",
     what: "Parameters that were copied from another machine limit a driver that is not in charge here; one CPU has other idle \
            states than its peers; CPUs sleep so deep that waking them takes milliseconds, or are kept from sleeping at all. \
-           Each is invisible until somebody waits for a CPU that wakes up late.",
+           None of this is visible until a task waits for a CPU that wakes up late.",
     how: "/proc/cmdline and /sys/module/*/parameters are compared with the driver in charge (cpuidle/current_driver, \
-          scaling_driver) and the CPU's maker; the states that are enabled on each CPU with those of the others; use of states \
-          over the window (cpuidle/state*/time) with their exit latency; who holds /dev/cpu_dma_latency open, and at what \
-          value (the request of each open file).",
-    limits: "Risks only: nobody's loss is measured here. Exit latencies are what the driver promises: firmware can take longer. \
-             Isolated and nohz_full CPUs are set apart on purpose, and are not compared.",
+          scaling_driver) and the CPU's maker, and the states that are enabled on each CPU with those of the others. A state is slow if \
+          its exit latency is 1 ms or more and CPUs were in it for 10 % of the window or more (cpuidle/state*/time). CPUs are kept awake \
+          if a process holds /dev/cpu_dma_latency open at a value below the exit latency of all states.",
+    limits: "Risks only: no time lost is measured here. Exit latencies: the values that the driver states, firmware can take longer. \
+             Isolated and nohz_full CPUs: set apart on purpose, and not compared.",
     sources: "Documentation/admin-guide/pm/cpuidle.rst, intel_idle.rst, kernel-parameters.txt; drivers/idle/intel_idle.c, \
               drivers/acpi/processor_idle.c.",
     can_be_cause: false,
@@ -36,9 +36,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Servers' deepest states take 50 to 900 us to leave: those that take longer are felt by every packet and lock hand-over.
+/// The deepest states of servers take 50 to 900 us to leave. Longer exit latencies delay every packet and every release of a lock.
 const SLOW_US: u64 = 1000;
-/// A state that a CPU is in for less of the window is not what it usually wakes from.
+/// A CPU that is in a state for less of the window usually wakes from another state.
 const USED: f64 = 0.10;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -59,33 +59,33 @@ fn risk(id: &str, title: String) -> Finding {
     Finding::risk(RULE.id, Subject::host()).titled(title).by(Culprit::new(SubjectKind::Kernel, id, id))
 }
 
-/// What is to be said of one parameter.
+/// The risk of one parameter, if it has one.
 fn reported(text: &str, effect: Effect) -> Option<Finding> {
     let finding = match effect {
         Effect::Has => return None,
         Effect::None(why) => {
             risk(text, format!("the kernel was started with {text:?}, which has no effect here: {why}"))
-                .advice("take it out of the boot entry, so that nobody counts on it (undo: put it back)")
+                .advice("take it out of the boot entry, where it misleads readers (undo: put it back)")
         }
         Effect::Other(runs) => risk(
             text,
             format!("the kernel was started with {text:?}, and runs with something else: {runs}"),
         )
         .advice(
-            "make the boot entry and what runs equal: a reboot, or a module's options, undoes one of them",
+            "make the boot entry and the running value equal: a reboot, or the options of a module, undoes one of them",
         ),
         Effect::Price(price) => risk(text, format!("the kernel was started with {text:?}: {price}"))
             .advice("undo: boot without it"),
     };
     Some(
         finding
-            .check("what it was started with", "cat /proc/cmdline")
-            .check("who is in charge", "cat /sys/devices/system/cpu/cpuidle/current_driver"),
+            .check("the kernel's command line", "cat /proc/cmdline")
+            .check("the idle driver in charge", "cat /sys/devices/system/cpu/cpuidle/current_driver"),
     )
 }
 
-/// Who drives idle states. A kernel without CONFIG_CPU_IDLE has nobody, as one has in which no driver was loaded; where no file of
-/// CPUs could be read either, that is not known.
+/// The driver of idle states. A kernel without CONFIG_CPU_IDLE has none, like a kernel that loaded no driver. If no file of CPUs could be
+/// read either, the driver is not known.
 fn driver(ev: &Evidence<'_>) -> Result<String, Missing> {
     match ev.idle_driver() {
         Err(Missing::NotInKernel { .. }) if ev.last("sys/devices/system/cpu/online").is_ok() => {
@@ -121,11 +121,11 @@ fn differences(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opt
     Some(
         risk("idle states of CPUs", title)
             .check("the states that are switched off (1)", "grep . /sys/devices/system/cpu/cpu*/cpuidle/state*/disable")
-            .advice("make them alike, if it is not on purpose: what runs on these CPUs wakes up later, or sooner, than elsewhere"),
+            .advice("make them alike, if it is not on purpose: tasks on these CPUs wake up later, or sooner, than on other CPUs"),
     )
 }
 
-/// CPUs that somebody has set apart.
+/// CPUs that were set apart on purpose: isolated and nohz_full CPUs.
 fn apart(ev: &Evidence<'_>) -> BTreeSet<u32> {
     let list = |file| ev.file(file, cpulist::parse).unwrap_or_default();
     let lists = ["sys/devices/system/cpu/isolated", "sys/devices/system/cpu/nohz_full"].map(list);
@@ -150,7 +150,7 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
     let cpus: Vec<u32> = cpus.into_iter().map(|(cpu, _)| cpu).collect();
     let title = format!(
         "{} slept in idle state {name} for {} of the time; by its driver's own account it takes {latency} us to leave: \
-         whatever they are woken for comes that much later",
+         each wake-up is that much later",
         numbers::named(&cpus),
         Share::of(share.min(1.0), 1.0),
     );
@@ -158,7 +158,7 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
         risk(&format!("idle state {name}"), title)
             .check("exit latencies in us", "grep . /sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
             .fix(
-                "if wake-ups matter more than power: switch the state off (undo: the same with echo 0)",
+                "if wake-ups matter more than power: switch the state off (costs power; undo: the same with echo 0)",
                 command!(
                     "for f in /sys/devices/system/cpu/cpu*/cpuidle/state{}/disable; do echo 1 > $f; done",
                     index
@@ -167,9 +167,9 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
     )
 }
 
-/// Somebody wants wake-ups so quick that no CPU sleeps at all.
+/// A process requests wake-ups so quick that no CPU sleeps at all.
 fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Finding> {
-    // What is not known is not said: it takes nothing from the other answers.
+    // If the holders are not known, this part is left out: the other answers stay valid.
     let holder = ev.latency_holders().ok()?.first()?;
     let sleeps = |state: &&IdleState| !state.polls() && !state.disabled;
     let quickest = states.values().flatten().filter(sleeps).map(|state| state.latency_us).min()?;
@@ -187,9 +187,10 @@ fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opti
         Finding::risk(RULE.id, Subject::host())
             .titled(title)
             .by(Culprit::new(SubjectKind::Task, holder.pid.to_string(), ev.called(holder.pid, &holder.comm)))
-            .check("who has it open", "fuser -v /dev/cpu_dma_latency")
+            .check("the processes that have it open", "fuser -v /dev/cpu_dma_latency")
             .advice(
-                "if it is not on purpose, let that process ask for more, or end it: its wish ends with it",
+                "if it is not on purpose, let that process request a larger value, or end it: its request ends with it (costs: CPUs wake \
+                 up more slowly)",
             ),
     )
 }

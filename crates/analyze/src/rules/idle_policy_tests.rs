@@ -6,7 +6,7 @@ use crate::evidence::fixture::Fixture;
 
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// A host of this maker, with this idle driver, started with this.
+/// A host with CPUs of this maker, this idle driver and this command line.
 fn host(vendor: &str, driver: &str, cmdline: &str) -> Fixture {
     Fixture::second()
         .end("proc/cmdline", cmdline)
@@ -14,7 +14,7 @@ fn host(vendor: &str, driver: &str, cmdline: &str) -> Fixture {
         .end(&format!("{CPUS}/cpuidle/current_driver"), &format!("{driver}\n"))
 }
 
-/// With states: (CPU, state, name, exit latency, ms of the second in it, disabled).
+/// A host with these states: (CPU, state, name, exit latency, ms of the second in it, disabled).
 fn with_states(mut host: Fixture, states: &[(u32, u32, &str, u64, u64, u8)]) -> Fixture {
     for (cpu, index, name, latency, ms, disabled) in states {
         let file = |file: &str| format!("{CPUS}/cpu{cpu}/cpuidle/state{index}/{file}");
@@ -41,7 +41,7 @@ fn fires_when_a_limit_is_of_a_driver_that_is_not_in_charge() {
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(reported[0].contains("\"intel_idle.max_cstate=0\", which has no effect here"), "{reported:?}");
     assert!(
-        reported[0].contains("HygonGenuine; acpi_idle is in charge; what limits that is processor"),
+        reported[0].contains("HygonGenuine; acpi_idle is in charge; processor.max_cstate limits"),
         "{reported:?}"
     );
     let reported = titles(&host("GenuineIntel", "intel_idle", "processor.max_cstate=1\n"));
@@ -148,7 +148,7 @@ fn fires_when_somebody_keeps_all_cpus_from_sleeping() {
     };
     let reported = titles(&with(0));
     assert!(reported[0].starts_with("tuner (7) holds /dev/cpu_dma_latency at 0 us"), "{reported:?}");
-    assert_eq!(titles(&with(20)), Vec::<String>::new(), "C1 is still allowed: a usual wish");
+    assert_eq!(titles(&with(20)), Vec::<String>::new(), "C1 is still allowed: a usual request");
 }
 
 #[test]
@@ -177,6 +177,6 @@ fn is_quiet_where_the_kernel_has_no_idle_states() {
     };
     let seen = |cmdline: &str| without(cmdline).end(&format!("{CPUS}/online"), "0-3\n");
     assert_eq!(titles(&seen("quiet\n")), Vec::<String>::new());
-    assert_eq!(titles(&seen("idle=poll\n")).len(), 1, "that needs no driver");
-    assert!(check(&without("quiet\n").ev()).is_err(), "nothing of CPUs was seen");
+    assert_eq!(titles(&seen("idle=poll\n")).len(), 1, "idle=poll needs no driver");
+    assert!(check(&without("quiet\n").ev()).is_err(), "no file of CPUs was read");
 }

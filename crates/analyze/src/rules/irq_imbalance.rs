@@ -1,7 +1,7 @@
 //! One CPU does the interrupt work of the host while the others have little of it.
 //!
-//! Signal: softirq and hardirq time by CPU, from our tracer if it ran, else from `/proc/stat`. A risk: who waited for that CPU
-//! is reported by other rules.
+//! Signal: softirq and hardirq time by CPU, from our tracer if it ran, else from `/proc/stat`. This is a risk: other rules report
+//! the tasks that waited for that CPU.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ pub const RULE: Rule = Rule {
     id: "irq-imbalance",
     question: "Does one CPU do nearly all interrupt work?",
     what: "The interrupts of a device (most often a network card with one queue, or with all queues on one CPU) go to one \
-           CPU, which is full of them, while the others have little. Packets are late and dropped there, and tasks that \
-           run on that CPU stand still.",
+           CPU. That CPU spends nearly all its time on them, while the other CPUs have few. Packets are late and dropped there, and \
+           tasks on that CPU do not run.",
     how: "Time in interrupt handlers by CPU over the window: measured at entry and exit of each handler, or the softirq \
           and irq columns of /proc/stat. One CPU above 80 % of the window while the median of the others is below 20 %.",
-    limits: "Never a cause by itself. /proc/stat counts by tick on kernels without CONFIG_IRQ_TIME_ACCOUNTING: short handlers \
-             are then seen too rarely or too often. On purpose in some set-ups (a CPU set aside for packets).",
+    limits: "Never a cause by itself. Kernels without CONFIG_IRQ_TIME_ACCOUNTING: /proc/stat counts by tick, so short handlers are \
+             counted too rarely or too often. A CPU set aside for packets: reported, though it is on purpose.",
     sources: "Documentation/core-api/irq/irq-affinity.rst; Documentation/networking/scaling.rst (RSS, RPS); \
               kernel/sched/cputime.c (irqtime_account_irq).",
     can_be_cause: false,
@@ -29,9 +29,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A CPU with less has room for more packets.
+/// A CPU with less interrupt time has room for more packets.
 const FULL: Share = Share::percent(80);
-/// Others with more than this are loaded, too: then it is load, not imbalance.
+/// If the other CPUs have more than this, they are loaded, too: it is load, not imbalance.
 const LIGHT: Share = Share::percent(20);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -66,7 +66,7 @@ fn finding(ev: &Evidence<'_>, cpu: u32, share: Share, median: Share) -> Finding 
     let f = Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, cpu.to_string(), format!("CPU {cpu}")))
         .titled(format!("it spent {share} of the window on interrupts{vector}; the others {median}"))
         .check("soft and irq columns by CPU", "mpstat -P ALL 1 5")
-        .check("which line rises on that CPU", "cat /proc/interrupts; sleep 5; cat /proc/interrupts");
+        .check("the line that rises on that CPU", "cat /proc/interrupts; sleep 5; cat /proc/interrupts");
     match busiest_line(ev, cpu) {
         Some((irq, what)) => f
             .by(Culprit::new(SubjectKind::Device, format!("irq {irq}"), what))
@@ -78,19 +78,19 @@ fn finding(ev: &Evidence<'_>, cpu: u32, share: Share, median: Share) -> Finding 
                 command!("echo 0-{} > /proc/irq/{}/smp_affinity_list", ev.recording().meta.cpus.saturating_sub(1), irq),
             ),
         None => f.advice(
-            "spread the device's queues over CPUs (smp_affinity_list of its interrupts), or let other CPUs do the packets of \
-             a one-queue card (rps_cpus; undo: write 0 to it)",
+            "spread the device's queues over CPUs (smp_affinity_list of its interrupts), or let other CPUs process the packets of \
+             a one-queue card (rps_cpus; costs CPU time there; undo: write 0 to it)",
         ),
     }
 }
 
-/// The softirq that took the most time there.
+/// The softirq that took the most time on that CPU.
 fn busiest_vector(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
     let found = ev.cpus().ok()?.iter().find(|c| c.cpu == cpu)?;
     found.softirqs.iter().max_by_key(|(_, ns, _)| *ns).map(|(name, ..)| name.clone())
 }
 
-/// The device interrupt that came most often there: its number and its device.
+/// The device interrupt that came most often on that CPU: its number and its device.
 fn busiest_line(ev: &Evidence<'_>, cpu: u32) -> Option<(u32, String)> {
     let all = ev.interrupts().ok()?;
     let column = all.cpus.iter().position(|c| *c == cpu)?;

@@ -1,8 +1,20 @@
-//! Somebody keeps interrupts off on a CPU for long, and others stand still.
+//! A thread keeps interrupts off on a CPU for long, and other threads wait meanwhile.
 //!
-//! Signal: timers and calls that a running CPU took late, and the kernel stack at that moment, which is that of who let
-//! interrupts in again. Lost: what threads waited for their timers and calls on that CPU, and those that were ready for it.
-//! Not this rule: CPUs that wake slowly (`wakeup-latency`), long handlers and softirqs, in which interrupts are on.
+//! Signal: timers and calls from other CPUs that a running CPU took late, and the kernel stack at that moment, which is the stack
+//! of the thread that just enabled interrupts again. Lost: the time that threads waited for their timers and calls on that CPU,
+//! or were ready for it. Not this rule: CPUs that wake slowly (`wakeup-latency`), long handlers and softirqs, in which interrupts
+//! are on.
+//!
+//! A function is named if all of this holds. It was seen three times or more, right behind the instruction that enables interrupts
+//! (x86). Such gaps are more than 40 % of the time that was seen in the function, and more than 30 % of all gaps of that CPU while it
+//! ran, because firmware and hypervisors stop a CPU at any place. Where the instruction is not known, the part of gaps is at least
+//! twice that of all other time of that CPU. The time that the hypervisor reports as taken is subtracted from each gap (KVM); without
+//! such a report it must be less than half of the gaps. The times in which a virtual CPU stood still while interrupts were on must also
+//! be less than half of the gaps.
+//!
+//! Time lost: the latency of threads' timers and of calls that were waited for there, in proportion to this function's share of that
+//! CPU's gaps, and the waits of threads that were ready for this CPU during the gaps. The lower bound leaves out the timers: a longer
+//! sleep may do no harm.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,24 +28,18 @@ use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
 pub const RULE: Rule = Rule {
     id: "irqs-off",
-    question: "Does somebody keep interrupts off on a CPU for long?",
-    what: "A part of the kernel (a driver, a flush of statistics, a walk over a long list under a lock) runs with interrupts \
-           off. Meanwhile the CPU takes no timer, no packet and no call of another CPU: who sleeps there is woken late, who \
-           is ready there waits, and who called it from elsewhere spins. A profile does not show it: its timer is an \
-           interrupt, too.",
-    how: "A timer that goes off, or a call that is taken, a millisecond late or more on a CPU that ran: the stack there is \
-          that of who has just let interrupts in again. A function is named if it was met three times or more, right behind the \
-          instruction that lets interrupts in (x86), if such gaps are more than 40 % of the time that was seen in it, and more \
-          than 30 % of all gaps of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
-          known it must be twice as much as elsewhere. What the hypervisor says it took is taken off each gap (KVM), else it must be \
-          less than half of them, as must be the times in which a virtual CPU stood still where interrupts are on; or nobody is named. Time lost = latency of \
-          threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
-          gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
-          sleep may be the better for being longer.",
-    limits: "A gap begins when something is due: what is reported is a lower bound. A handler of an interrupt that is long itself \
-             is over before the next one is taken: the stack is that of whom it interrupted. Where a hypervisor takes \
-             CPUs often and does not tell, or not when, only long times with interrupts off stand out. One that does not tell, \
-             and stops CPUs only where the kernel has interrupts off, cannot be told from the kernel.",
+    question: "Does a thread keep interrupts off on a CPU for long?",
+    what: "A part of the kernel (a driver, a flush of statistics, a walk over a long list under a lock) runs with interrupts off. \
+           Meanwhile the CPU takes no timer, no packet and no call of another CPU: sleepers wake up late, ready tasks wait, and CPUs \
+           that call it spin. A profile does not show it, because its timer is an interrupt, too.",
+    how: "Timers and calls of other CPUs that a running CPU took 1 ms late or more, with the stack of the thread that had just enabled \
+          interrupts again. A function is named if it was seen so three times or more, and if firmware and the hypervisor are unlikely to \
+          be the cause. Counterfactual: no such gap; time lost = this function's share of the late timers and calls of that CPU, and the \
+          waits of threads that were ready for it, from 2 % of one task's window on.",
+    limits: "Gaps: a gap begins when a timer or call is due, so the reported time is a lower bound. An interrupt handler that is itself \
+             long: it is over before the next interrupt is taken, so the stack is that of the thread that it interrupted. A hypervisor \
+             that takes CPUs often and does not report it, or not when: only long times with interrupts off stand out. A hypervisor that \
+             does not report it, and stops CPUs only where the kernel has interrupts off: it looks like the kernel.",
     sources: "kernel/time/hrtimer.c (hrtimer_expire_entry); kernel/smp.c (csd_function_entry); arch/x86/entry/entry_64.S.",
     can_be_cause: true,
     check,
@@ -42,11 +48,11 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Less than this share of one task's window is nobody's trouble.
+/// A loss of less than this share of one task's window is no cause.
 const WORTH_IT: f64 = 0.02;
-/// Shorter times with interrupts off that nobody pays for are the kernel's daily life: half a tick at 100 Hz.
+/// Shorter times with interrupts off are normal for a kernel if no thread loses time: half a tick at 100 Hz.
 const LONG: Duration = Duration::from_millis(5);
-/// Beyond these there is one fault with many faces.
+/// Findings that are reported: more of them have one common fault.
 const MOST: usize = 5;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -62,9 +68,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 fn untold(Doubt { keeper, why }: &Doubt) -> Missing {
     let Keeper { cpu, function, count, total, .. } = keeper;
-    let what = format!("whether somebody kept interrupts off on CPU {cpu}");
-    let reason =
-        format!("it took none {count} times, {} together, up to {function}, but {why}", seconds(*total));
+    let what = format!("whether a thread kept interrupts off on CPU {cpu}");
+    let reason = format!(
+        "the CPU took no interrupt for {}, {count} times, each ending in {function}, but {why}",
+        seconds(*total)
+    );
     Missing::unclear(what, reason)
 }
 
@@ -74,7 +82,7 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
     let lost = payers.time(rec, |_| true);
     let Keeper { cpu, function, who, pid, count, total, worst, .. } = keeper;
     let (total, worst) = (seconds(*total), seconds(*worst));
-    let times = format!("in {function} {count} times, {total} together, {worst} at worst");
+    let times = format!("in {function} for {total}, {count} times, worst {worst}");
     let culprit = Culprit::new(SubjectKind::Task, pid.to_string(), who.clone()).in_function(function.clone());
     let first = payers.first().filter(|_| lost.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64());
     let finding = match first {
@@ -82,7 +90,7 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
             let kept = format!("{who} (pid {pid}) kept interrupts off {times}");
-            Finding::risk(RULE.id, subject).titled(format!("{kept}; nobody was seen to lose time by it"))
+            Finding::risk(RULE.id, subject).titled(format!("{kept}; no task was seen to lose time by it"))
         }
         Some(first) => {
             let subject = payers.subject();
@@ -104,15 +112,15 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
         finding
             .by(culprit)
             .check("how long interrupts are off, by the kernel's own tracer", command!("rtla timerlat top -c {} -d 10s", cpu))
-            .check("what it does in the kernel", command!("cat /proc/{}/stack", pid))
+            .check("its kernel stack", command!("cat /proc/{}/stack", pid))
             .advice(format!(
-                "let {who} do this less often, in smaller steps, or on a CPU that nobody else needs (taskset; undo: the mask as \
-                 it was); if {function} is a driver's, look for a newer one"
+                "let {who} do this less often, in smaller steps, or on a CPU that no other task needs (taskset; undo: the mask as \
+                 it was); if {function} belongs to a driver, look for a newer driver"
             )),
     )
 }
 
-/// Who waited for this CPU while interrupts were off.
+/// The threads that waited for this CPU while interrupts were off.
 fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
     let rec = ev.recording();
     let gaps = ev.gaps().unwrap_or_default();
@@ -128,7 +136,7 @@ fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
     payers
 }
 
-/// Those who were ready for this CPU meanwhile.
+/// The threads that were ready for this CPU meanwhile.
 fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
     let mut by_pid: BTreeMap<u32, Payer> = BTreeMap::new();
     let rows = ev.spans().unwrap_or_default().iter();
@@ -159,7 +167,7 @@ fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
     by_pid.into_values()
 }
 
-/// The costliest waits, then who made them.
+/// The most expensive waits, then the thread that caused them.
 fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));

@@ -8,7 +8,7 @@ use crate::irq::latency::fixture::{gap, host};
 const OFF: [&str; 4] = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
 const MS: u64 = 1_000_000;
 
-/// 5 x 20 ms without interrupts, by thread 9 of CPU 1; the sleeper 7 of that CPU was late by `ms`.
+/// Thread 9 keeps interrupts off on CPU 1 for 5 x 20 ms; the sleeper 7 on that CPU wakes up `ms` late.
 fn kept(ms: u64) -> Recording {
     let mut rec = host();
     let at = |n: u64| Gap { at_ns: (100 + n * 100) * MS, ..gap(1, 9, &OFF) };
@@ -37,7 +37,7 @@ fn fires_when_sleepers_of_that_cpu_are_late() {
     );
     assert_eq!(
         found[0].title,
-        "t9 kept interrupts off on CPU 1 in sort_rows 5 times, 100 ms together, 20 ms at worst"
+        "t9 kept interrupts off on CPU 1 in sort_rows for 100 ms, 5 times, worst 20 ms"
     );
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.id.as_str(), culprit.function.as_deref()), ("9", Some("sort_rows")));
@@ -50,7 +50,7 @@ fn who_was_ready_and_who_spun_meanwhile_count_too() {
     let mut rec = kept(0);
     let call = CrossCall { pid: 5, comm: "asks".into(), cpu: 1, paid_ns: 30 * MS, ..CrossCall::default() };
     rec.tables.cross_calls = Some(vec![call]);
-    // Ready from 190 ms on, on its CPU at 205 ms: the second gap is from 180 to 200 ms.
+    // The thread is ready from 190 ms on, and on its CPU at 205 ms. The second gap is from 180 to 200 ms.
     let row = Span { pid: 6, cpu: 1, woken_ns: 190 * MS, to_ns: 205 * MS, ..Span::default() };
     rec.tables.spans = Some(vec![row]);
     let found = check(&Evidence::of(&rec)).unwrap();
@@ -63,7 +63,7 @@ fn who_was_ready_and_who_spun_meanwhile_count_too() {
 fn is_a_risk_if_nobody_pays() {
     let found = check(&Evidence::of(&kept(1))).unwrap();
     assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
-    assert!(found[0].title.ends_with("; nobody was seen to lose time by it"), "{}", found[0].title);
+    assert!(found[0].title.ends_with("; no task was seen to lose time by it"), "{}", found[0].title);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn cannot_tell_where_the_hypervisor_took_as_much() {
     }
     assert_eq!(
         check(&Evidence::of(&rec)).unwrap_err().to_string(),
-        "cannot tell whether somebody kept interrupts off on CPU 1: it took none 5 times, 100 ms together, up to \
-         sort_rows, but the hypervisor took 67 % of CPU 1 in the window, and when is not known"
+        "cannot tell whether a thread kept interrupts off on CPU 1: the CPU took no interrupt for 100 ms, 5 times, each ending \
+         in sort_rows, but the hypervisor took 67 % of CPU 1 in the window, and when is not known"
     );
 }

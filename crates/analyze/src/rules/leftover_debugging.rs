@@ -1,8 +1,8 @@
-//! Somebody debugged this host and left the tools on.
+//! Debugging tools were left on after someone debugged this host.
 //!
 //! Signal: run time of BPF programs that are not ours; BPF statistics, function tracers and trace events that are on
 //! without us; debug options of the kernel's command line; lock debugging in sysctl.
-//! Lost: not measured: the cost is spread over everybody. A risk.
+//! Lost: not measured, because the cost is spread over all tasks. This is a risk.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "leftover-debugging",
-    question: "Did somebody leave tracing or debugging on?",
-    what: "Tracers, heavy BPF programs and debug options of the kernel tax every system call, switch or allocation, \
-           long after the person who turned them on has left.",
-    how: "A BPF program of others above 1 % of one CPU; BPF run time statistics, a tracer or trace events on without \
-          us; known debug options in /proc/cmdline and /proc/sys/kernel.",
-    limits: "Tracing through perf events of a running process does not show here. Run times of BPF programs are \
-             extrapolated from a part of the window. The cost is not measured: it makes risks only.",
+    question: "Are tracing or debugging tools left on?",
+    what: "Tracers, heavy BPF programs and debug options of the kernel make every system call, context switch or allocation slower, \
+           long after the debugging ended.",
+    how: "A BPF program that is not ours and used more than 1 % of one CPU; BPF run time statistics, a tracer or trace events that are on \
+          without us; known debug options in /proc/cmdline and /proc/sys/kernel. No time lost is computed.",
+    limits: "Tracing through perf events of a running process: not seen. Run times of BPF programs: extrapolated from a part of the \
+             window. The cost: not measured, so there are risks only.",
     sources: "Documentation/trace/ftrace.rst, Documentation/admin-guide/kernel-parameters.txt, kernel/bpf/syscall.c",
     can_be_cause: false,
     check,
@@ -28,10 +28,10 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// More than this is felt; well-made always-on programs stay far below it.
+/// More than this is noticeable. Well-made programs that are always on stay far below it.
 const HEAVY: Share = Share::percent(1);
 
-/// Options of the command line that make the kernel check itself, and what they tax.
+/// Options of the command line that make the kernel check itself, and the operations that they make slower.
 const OPTIONS: &[(&str, &str)] = &[
     ("slub_debug", "every allocation"),
     ("slab_debug", "every allocation"),
@@ -45,7 +45,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("trace_event=", "every traced event"),
 ];
 
-/// Files that say "1" when debugging is on, what it is, and how to turn it off.
+/// Files that contain "1" when debugging is on, the name of the tool, and the command that turns it off.
 const SWITCHES: &[(&str, &str, &str)] = &[
     ("kernel/prove_locking", "the lock validator (lockdep)", "sysctl -w kernel.prove_locking=0"),
     ("kernel/lock_stat", "lock statistics", "sysctl -w kernel.lock_stat=0"),
@@ -81,7 +81,7 @@ fn heavy(ev: &Evidence<'_>, p: &table::Program) -> Option<Finding> {
     );
     (share > HEAVY).then(|| {
         risk(&format!("bpf program {}", p.id), title)
-            .check("who holds it", command!("bpftool prog show id {}", p.id))
+            .check("the processes that hold it", command!("bpftool prog show id {}", p.id))
             .advice("ask its owner to detach it or to make it cheaper; it ends when its last link is closed")
     })
 }
@@ -93,7 +93,7 @@ fn switches(ev: &Evidence<'_>, programs: &[table::Program]) -> Vec<Finding> {
         .iter()
         .filter(on)
         .map(|(file, what, off)| {
-            risk(what, format!("{what} is on"))
+            risk(what, format!("the kernel runs with {what} on"))
                 .check("1 is on", command!("cat /proc/sys/{}", file))
                 .fix("turn it off; undo: the same with 1", *off)
         })
@@ -101,9 +101,11 @@ fn switches(ev: &Evidence<'_>, programs: &[table::Program]) -> Vec<Finding> {
     let reported = ev.line("proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text == "1");
     if !reported && programs.iter().any(|p| p.counted_before) {
         let title =
-            "somebody holds BPF run time statistics on: every BPF program reads the clock twice a run";
+            "a process holds BPF run time statistics on: every BPF program reads the clock twice a run";
         let find = "find /proc/[0-9]*/fd -lname 'anon_inode:bpf-stats' 2>/dev/null";
-        found.push(risk("BPF run time statistics", title.to_owned()).check("which process holds them", find));
+        found.push(
+            risk("BPF run time statistics", title.to_owned()).check("the process that holds them", find),
+        );
     }
     found
 }
@@ -130,9 +132,9 @@ fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
     if ev.line(&format!("{dir}/events/enable")).is_ok_and(|text| text == "1" || text == "X") {
         found.push(
             risk("trace events", "trace events are on".to_owned())
-                .check("which", command!("cat /{}/set_event", dir))
+                .check("the events that are on", command!("cat /{}/set_event", dir))
                 .fix(
-                    "turn all off; note set_event first, to undo",
+                    "turn all off; note set_event first, to undo it",
                     command!("echo 0 > /{}/events/enable", dir),
                 ),
         );
@@ -141,7 +143,7 @@ fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn options(cmdline: &str) -> Vec<Finding> {
-    // What follows "--" is for init.
+    // Words after "--" are for init.
     let words = cmdline.split_ascii_whitespace().take_while(|word| *word != "--");
     let known = words.filter_map(|word| {
         let on = |(name, _): &&(&str, &str)| {
@@ -151,11 +153,9 @@ fn options(cmdline: &str) -> Vec<Finding> {
         OPTIONS.iter().find(on).map(|(_, taxes)| (word, *taxes))
     });
     let found = known.map(|(word, taxes)| {
-        risk(word, format!("the kernel was started with {word:?}, which taxes {taxes}"))
+        risk(word, format!("the kernel was started with {word:?}, which makes {taxes} slower"))
             .check("the option", "cat /proc/cmdline")
-            .advice(
-                "take it out of the boot loader's configuration at the next reboot; undo by putting it back",
-            )
+            .advice("take it out of the boot loader's configuration and reboot (undo: put it back)")
     });
     found.collect()
 }

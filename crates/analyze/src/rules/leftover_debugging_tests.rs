@@ -1,4 +1,4 @@
-//! A host with and without what somebody forgot to turn off.
+//! Tests: a host with and without debugging tools that were left on.
 
 use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
@@ -35,9 +35,9 @@ fn fires_on_a_heavy_program_of_somebody_else() {
 #[test]
 fn fires_on_statistics_that_somebody_left_on_and_says_it_once() {
     let held = titles(&[], vec![program(1, true)]);
-    assert!(held[0].starts_with("somebody holds BPF run time statistics on"), "{held:?}");
+    assert!(held[0].starts_with("a process holds BPF run time statistics on"), "{held:?}");
     let set = titles(&[("proc/sys/kernel/bpf_stats_enabled", "1\n")], vec![program(1, true)]);
-    assert_eq!(set, ["BPF run time statistics is on"]);
+    assert_eq!(set, ["the kernel runs with BPF run time statistics on"]);
 }
 
 #[test]

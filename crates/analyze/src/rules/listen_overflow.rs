@@ -1,12 +1,12 @@
 //! A server did not accept connections as fast as they came, and its clients waited for a SYN to be retransmitted.
 //!
-//! Signal: connects whose SYN or first data were retransmitted while somebody waited (`Connect`), to a port whose listening socket
+//! Signal: connects whose SYN or first data were retransmitted while a task waited (`Connect`), to a port whose listening socket
 //! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
-//! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
-//! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
-//! the queue, a connect takes as long as the prompt ones to the same port.
-//! Not this rule: a SYN that a firewall or a bad network swallowed (`unanswered-connects`: no drop at the listener); counters that rose
-//! while nobody here waited (a risk).
+//! Lost: for each client task, the time in which it only waited for such connects, less a prompt connect each, and at most the time
+//! that it lived and neither ran nor was ready for a CPU. Overlapping connects of one task count once. Counterfactual: with room in
+//! the queue, a connect takes as long as the prompt connects to the same port.
+//! Not this rule: a SYN that a firewall or a bad network dropped (`unanswered-connects`: no drop at the listener); counters that rose
+//! while no task on this host waited (a risk).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::{Evidence, wait_reasons};
 pub const RULE: Rule = Rule {
     id: "listen-overflow",
     question: "Did clients wait because a server's listen queue was full?",
-    what: "A connection waits in the listening socket's accept queue until the server accepts it. When the queue is \
-           full the kernel drops new SYNs without a word; the client sends again after 1 s, then 2, 4 and more.",
-    how: "Connects whose SYN was retransmitted, to a listener of the same network namespace that dropped connections or \
-          is full. Lost: the client tasks' time in those connects beyond a prompt one; overlapping connects of a task \
-          count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
-          a range.",
-    limits: "Clients on other hosts, and clients in another network namespace than the listener, are not seen: then \
-             it is a risk, or `unanswered-connects`. How long data went unanswered is known to one retry. A drop of the listener for another \
-             reason (no memory) looks alike where the namespace's ListenOverflows was not recorded. A listener that \
-             closed within the window is not seen. Connects of io_uring and MPTCP may be missed.",
+    what: "A connection waits in the accept queue of the listening socket until the server accepts it. When the queue is full, the kernel \
+           drops new SYNs without an answer. The client sends its SYN again after 1 s, then after 2 s, 4 s and more.",
+    how: "Connects whose SYN or first data were retransmitted, to a listener of the same network namespace that dropped connections or \
+          whose accept queue is full. Counterfactual: a connect takes as long as a prompt one to the same port; time lost = the client \
+          tasks' time in those connects beyond that, from 50 ms on. Overlapping connects of a task count once, connects that no task waits \
+          for do not count, and an event loop that did other work meanwhile gets a range.",
+    limits: "Clients on other hosts, or in another network namespace than the listener: not seen, so the finding is a risk, or comes from \
+             `unanswered-connects`. The time for which data went unanswered: known to one retry. A listener that drops connections for \
+             another reason (no memory): it looks the same where the namespace's ListenOverflows was not recorded. A listener that closed \
+             within the window: not seen. Connects of io_uring and MPTCP: may be missed.",
     sources: "net/ipv4/tcp_input.c (tcp_conn_request), tcp_ipv4.c (tcp_v4_syn_recv_sock), include/net/sock.h \
               (sk_acceptq_is_full); tcp_syn_linear_timeouts since v6.5",
     can_be_cause: true,
@@ -42,9 +42,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A loss below this is less than one retry could be: the window's edge cut it. It stays a risk.
+/// One retry takes longer than this: a smaller loss was cut by the window's edge. It stays a risk.
 const LEAST_LOST: Duration = Duration::from_millis(50);
-/// Fewer connects than this rule nothing out.
+/// Fewer connects than this do not rule out anything.
 const LEAST_CONNECTS: u64 = 10;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -66,15 +66,13 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
-        let title = format!(
-            "connections were turned away {} times; nobody on this host was seen to wait",
-            l.overflows
-        );
+        let title =
+            format!("connections were dropped {} times; no task on this host was seen to wait", l.overflows);
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
     let retried = paid.retried;
     let title = format!(
-        "{retried} connects had to be tried again: the listen queue of {} was full ({} of {}, {} turned away)",
+        "{retried} connects had to be tried again: the listen queue of {} was full ({} of {}, {} dropped)",
         server(l),
         l.queue,
         l.limit,
@@ -114,7 +112,7 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost:
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
     let (state, what) = match (kept, most) {
         (Some(by), None) => (TaskState::Sleeping, by.reported()),
-        // Who has nothing to do sleeps, too: that says less.
+        // A server that has nothing to do also sleeps, so the sleep says less.
         (Some(by), _) if by.is_most(ev) => (TaskState::Sleeping, by.reported()),
         (Some(by), Some((state, what, _))) => {
             (state, format!("{what}, most of the window, and {}", by.reported()))
@@ -125,7 +123,7 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost:
     Hop { count: Some(l.overflows), ..Hop::new(Reason::Accept, server(l), what, state, lost) }
 }
 
-/// Waits in which a thread may not run, whoever wants its answer.
+/// Waits in which a thread cannot run, whatever clients want from it.
 const KEPT: [Reason; 3] = [Reason::Stopped, Reason::Frozen, Reason::Traced];
 /// A thread that was kept from running for a smaller part of the window had time to accept.
 const KEPT_LONG: f64 = 0.05;
@@ -142,7 +140,7 @@ impl Kept {
         format!("{}, for {}", self.waits_for, seconds(self.time))
     }
 
-    /// The thread did nothing else for as long but sleep, as who has nothing to do.
+    /// Whether the thread did nothing else for as long, apart from sleep, which a thread with nothing to do does, too.
     fn is_most(&self, ev: &Evidence<'_>) -> bool {
         ev.task(self.pid).is_none_or(|task| {
             let others = [task.exec_ns, task.run_delay_ns, task.io_ns.saturating_add(task.blocked_ns)];

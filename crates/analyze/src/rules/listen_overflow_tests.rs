@@ -51,7 +51,7 @@ fn fires_when_clients_waited_for_a_full_queue() {
     assert_eq!(found[0].lost, Some(Duration::from_millis(7_992)));
     assert_eq!(
         (found[0].victim.id.as_str(), found[0].victim.name.as_str()),
-        ("11", "client and 1 other clients")
+        ("11", "client and 1 other client")
     );
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.kind, culprit.id.as_str()), (SubjectKind::Task, "20"));

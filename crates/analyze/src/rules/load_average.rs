@@ -1,8 +1,10 @@
-//! The load average is far above what runs: tasks in uninterruptible sleep are counted, too.
+//! The load average is far above the number of running tasks, because it also counts tasks in uninterruptible sleep.
 //!
 //! Signal: time of all tasks on a CPU or ready for one (R), and in uninterruptible sleep that counts as load (D), by what
-//! the sleeps were for. Lost: not told here: the rules for locks, disks and limits tell what each of these waits cost.
+//! the sleeps were for. No time lost is computed here: the rules for locks, disks and limits report the cost of each of these waits.
 //! Not this rule: a load of tasks that want CPUs.
+//!
+//! Sleeps that the kernel does not count as load (TASK_NOLOAD: idle workers) are left out. The stacks show what the tasks wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,16 +20,14 @@ use crate::wait_reasons::{self, Stacks};
 
 pub const RULE: Rule = Rule {
     id: "load-average",
-    question: "Is the load average far above what runs, and what do the others wait for?",
-    what: "Linux counts tasks in uninterruptible sleep (D) as load. A load of 40 on idle CPUs means 40 tasks that wait in the \
-           kernel: for a disk, a lock, a dead file server, another program. More CPUs do not help them, and nothing says what \
-           they wait for.",
-    how: "R and D are averages over the window: time of all tasks on a CPU or ready, and in uninterruptible sleep, divided by \
-          the window. Sleeps that the kernel does not count (TASK_NOLOAD: idle workers) are left out. D is split by what the \
-          tasks wait for, told from their stacks, and by who is at the end of the longest such waits. It is said when D is at \
-          least 5 and R + D at least twice R.",
-    limits: "A statement, never a cause: what the waits cost is reported by the rules for what they wait for. The load average \
-             itself is damped over a minute and may lag behind.",
+    question: "Is the load average far above the number of running tasks, and what do the others wait for?",
+    what: "Linux counts tasks in uninterruptible sleep (D) as load. A load of 40 on idle CPUs means that 40 tasks wait in the kernel: for \
+           a disk, a lock, a dead file server, another program. More CPUs do not help them, and no counter says what they wait for.",
+    how: "R and D are averages over the window: the time of all tasks on a CPU or ready for one, and in uninterruptible sleep, divided by \
+          the window. D is split by what the tasks wait for, and by the task or thing at the end of the longest such waits. Reported when D \
+          is at least 5 and R + D at least twice R; no time lost is computed.",
+    limits: "Never a cause: the rules for locks, disks and limits report the cost of the waits. The load average itself: it is damped over \
+             a minute and may lag behind.",
     sources: "kernel/sched/loadavg.c (calc_load_fold_active), include/linux/sched.h (TASK_NOLOAD, v4.2, 80ed87c8a9ca).",
     can_be_cause: false,
     check,
@@ -36,13 +36,13 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Fewer tasks in D than this are on any host that reads from its disks.
+/// Any host that reads from its disks has a few tasks in D. Fewer than this are normal.
 const MANY: f64 = 5.0;
-/// The load is far above what runs when it is at least so many times as high.
+/// The load is far above the number of running tasks when it is at least this many times as high.
 const FAR_ABOVE: f64 = 2.0;
-/// What is told apart at most: the rest are together.
+/// Kinds of waits that are reported.
 const MOST: usize = 4;
-/// A part of D below this is not worth a name.
+/// A smaller part of D is not reported.
 const WORTH_IT: f64 = 0.05;
 
 /// Averages over the window, in tasks.
@@ -87,7 +87,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
         kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.reported())).collect();
-    let waits = if parts.is_empty() { "for what, was not seen".to_owned() } else { parts.join(", ") };
+    let waits = if parts.is_empty() { "for reasons that were not seen".to_owned() } else { parts.join(", ") };
     let title = format!(
         "{now}in the window {:.1} tasks on average were in uninterruptible sleep, and {:.1} on a CPU or ready for one; {} \
          of CPU time was left over. They waited: {waits}",
@@ -100,11 +100,11 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
         .titled(title)
         .raw_wait(time_of(window, load.waiting))
         .check(
-            "who is in D state, and in which function of the kernel",
+            "the tasks in D state, and in which function of the kernel",
             "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
         )
-        .check("whom they wait for, over some seconds", "whyslow chains --for 10s")
-        .advice("mend what they wait for: more CPUs do not help tasks that wait in the kernel");
+        .check("what each task waits for, over some seconds", "whyslow chains --for 10s")
+        .advice("repair or speed up what they wait for: more CPUs do not help tasks that wait in the kernel");
     if let Some(most) = kinds.first() {
         finding = finding.by(Culprit::new(SubjectKind::Kernel, most.reason.word(), most.reported()));
     }
@@ -114,7 +114,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     Ok(finding)
 }
 
-/// So many tasks through a window.
+/// The time of this many tasks over a window.
 fn time_of(window: Duration, tasks: f64) -> Duration {
     // No host has more threads than this (PID_MAX_LIMIT, include/linux/threads.h).
     window.mul_f64(tasks.clamp(0.0, 4_194_304.0))
@@ -126,13 +126,13 @@ struct Kind {
     reason: Reason,
     state: TaskState,
     what: String,
-    /// Tasks that waited so, on average.
+    /// Tasks that waited for this, on average.
     tasks: f64,
     worst: Duration,
     pids: BTreeSet<u32>,
     /// Time by name of the thread.
     by: BTreeMap<String, u64>,
-    /// Who is at the end of the longest of these waits.
+    /// The task or thing at the end of the longest of these waits.
     end: Option<String>,
 }
 
@@ -159,7 +159,7 @@ impl Kind {
     }
 }
 
-/// What the tasks in D waited for, the most first; `all`: how many they were on average.
+/// What the tasks in D waited for, the most frequent first; `all`: the number of tasks in D, on average.
 fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let window = ev.window().as_nanos() as f64;
     let stacks = ev.stacks();
@@ -167,7 +167,7 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     for span in ev.spans()?.iter().filter(|span| is_load(span)) {
         let kind = wait_reasons::of(span, stacks);
         let own = span.woken_ns.saturating_sub(span.at_ns);
-        // A stack stands for the short waits before it, too.
+        // A stack also represents the short waits before it.
         let ns = own.max(span.sampled_wait_ns);
         let (sum, reported) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
         *sum = sum.saturating_add(ns);
@@ -197,7 +197,7 @@ fn is_load(span: &Span) -> bool {
     matches!(span.state, State::Io | State::Blocked)
 }
 
-/// By what is waited for: who is at the end of the most expensive chain that begins with such a wait.
+/// For each thing that is waited for: the task or thing at the end of the most expensive chain that begins with such a wait.
 fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
     for reported in ev.host_chains().iter().filter(|reported| is_load(reported.head)) {

@@ -122,7 +122,7 @@ fn says_so_when_it_cannot_tell() {
     let mut unseen = host(10, 0, 0);
     unseen.0.tables.spans = None;
     assert_eq!(check(&unseen.ev()).unwrap_err().to_string(), "off-CPU stacks was not recorded");
-    // Nor that few waited, where nobody saw tasks wait.
+    // Without recorded waits it cannot rule out waits either.
     let mut refused = host(0, 0, 2).missing(Missing::skipped("off-CPU stacks", "no"));
     refused.0.tables.spans = None;
     assert_eq!(rules_out(&refused.ev()).unwrap_err().to_string(), "off-CPU stacks was skipped: no");

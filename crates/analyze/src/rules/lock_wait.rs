@@ -1,8 +1,14 @@
-//! Tasks wait in the kernel for a lock, or for work that somebody else does: who is at the end of the chain?
+//! Tasks wait in the kernel for a lock, or for work that another task does. The end of the chain is the culprit.
 //!
 //! Signal: chains of the wait-for graph that begin with a wait for a kernel lock, or with an uninterruptible wait for another
-//! task, and end with somebody who is named. Lost: the part of the waits that the chain explains, less what the waiters'
-//! sleeps absorb. Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
+//! task, and whose end has a name. Lost: the part of the waits that the chain explains, less what the waiters' sleeps absorb.
+//! Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
+//!
+//! The edges of the graph: the owner in the lock's word, read when a wait began and while it lasted; the tasks that acquired the
+//! lock after waiting; the waker of the waiter. The waiter's time is divided over what the holder did meanwhile, and so on down
+//! to the task that ran, slept or waited for a device. Work of a task's own children is its own work, and no loss. A journal or
+//! a writeback that no other process wrote to meanwhile is its own work, too. Where other processes wrote to it as well, their
+//! part is a loss.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -24,19 +30,17 @@ use crate::wait_reasons;
 pub const RULE: Rule = Rule {
     id: "lock-wait",
     question: "Do tasks wait in the kernel for a lock, or for work that another task does?",
-    what: "A task holds a lock of the kernel for long, or is slow to do what others must wait for (a work item, an exit). Those \
-           who need it sleep in D state: they use no CPU and no disk, and no counter says whom they wait for.",
-    how: "The wait-for graph: the owner in the lock's word when a wait began and while it lasted, those who got the lock after \
-          waiting, and who woke the waiter. The waiter's time is shared out among what the holder did meanwhile, and so on \
-          down to who ran, slept or waited for a device. Counterfactual: had the one at the end been done at once, the \
-          waiters would have gone on. Time lost = the part of their waits that this chain explains, less what their sleeps \
-          absorb. The work of one's own children, and a journal or writeback that nobody else wrote to meanwhile, are one's \
-          own: no loss; of one that others wrote to, too, their part is.",
-    limits: "Spinlocks are not seen: who spins is on a CPU. A holder that is known only from what readers leave in a lock's word, \
-             or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is reported. \
-             Semaphores have no owner: who woke the waiter is taken to have held it. Who wrote to a journal is reported by waits, \
-             CPU samples and requests by cgroup; of a wait for data also by the bytes that tasks made dirty, where the kernel \
-             counts them and nearly all went to one disk. One who writes a little, without ever waiting, is not seen.",
+    what: "A task holds a lock of the kernel for long, or is slow to do what other tasks must wait for (a work item, an exit). The \
+           waiters sleep in D state: they use no CPU and no disk, and no counter says which task they wait for.",
+    how: "The wait-for graph follows each waiter to the lock holder or waker, and on to the task or device at the end of the chain. \
+          Counterfactual: had the end of the chain been done at once, the waiters would have gone on. Time lost = the part of the \
+          waits that the chain explains, less what the waiters' sleeps absorb, from 5 % of the waiters' time and 1 % of the window on.",
+    limits: "Spinlocks: not seen, because a task that spins is on a CPU. A lock holder that is known only from what readers leave in \
+             the lock's word, or that was not seen: not accused. A lock that was released and acquired again unseen: the first holder \
+             is reported. Semaphores: they have no owner, so the waker counts as the holder. Work of a task's own children, and of a \
+             journal or writeback that only it wrote to: no loss. Writers to a journal: known from waits, CPU samples and requests by \
+             cgroup; for a wait for data also from the bytes that tasks made dirty, where the kernel counts them and nearly all went \
+             to one disk. A task that writes a little and never waits: not seen.",
     sources: "kernel/locking/mutex.c, rwsem.c (owner word, contention_begin and _end since 5.19); kernel/sched/core.c \
               (try_to_wake_up, sched_waking).",
     can_be_cause: true,
@@ -46,11 +50,11 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::Lock,
 };
 
-/// Less than this share of one task's window is reported among the chains, not as a cause: everybody waits for a lock some time.
+/// Less than this share of one task's window is reported among the chains, not as a cause: every task waits for a lock now and then.
 const WORTH_IT: f64 = 0.01;
-/// ... and less than this part of the waiters' own time: a cause costs somebody more than one twentieth of his time.
+/// The same holds for less than this part of the waiters' own time: a cause costs its victims more than one twentieth of their time.
 const FELT: f64 = 0.05;
-/// Beyond these the chains tell the rest.
+/// Findings that are reported. The chains show the rest.
 const MOST: usize = 5;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -85,7 +89,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     super::first_few(&mut found, MOST);
     if unclear.iter().any(|cause| finding(ev, tasks, cause).is_some()) {
         let why =
-            Missing::unclear("whose work some waits were for", "ids of tasks that ended are others' now");
+            Missing::unclear("for which process some tasks did work", "ids of tasks that ended were reused");
         if found.is_empty() {
             return Err(why);
         }
@@ -117,10 +121,10 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         .raw_wait(cause.time)
         .by(cause.chain.leaf.clone())
         .check(
-            "who waits in the kernel now, and in which function",
+            "the tasks that wait in the kernel now, and in which function",
             "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
         )
-        .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
+        .check("what each task waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain = cause.chain.hops.clone();
     finding.paid_by.clone_from(&cause.victims);
     Some(finding.advice(way_out(&cause.chain, &leaf.who.to_string())))
@@ -129,19 +133,22 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
 fn way_out(chain: &Chain, who: &str) -> String {
     match chain.leaf.kind {
         SubjectKind::Task => format!(
-            "let {who} do this less often, in smaller steps, or when nobody waits; stop it for a moment to see the waits end \
-             (undo: start it again)"
+            "let {who} do this less often, in smaller steps, or when no task waits for it; stop it for a moment to see the waits \
+             end (undo: start it again)"
         ),
         SubjectKind::Device => {
-            format!("the wait behind the lock is for {}: make its I/O faster or less", chain.leaf.name)
-        }
-        SubjectKind::Quota | SubjectKind::Limit => {
             format!(
-                "{} stops a task that others wait for: raise it (undo: the value as it was)",
+                "the chain ends at a wait for {}: use a faster device, or do less I/O on it",
                 chain.leaf.name
             )
         }
-        _ => format!("keep {} from what it does while others wait for it", chain.leaf.name),
+        SubjectKind::Quota | SubjectKind::Limit => {
+            format!(
+                "{} stops a task that other tasks wait for: raise it (undo: the old value)",
+                chain.leaf.name
+            )
+        }
+        _ => format!("let {} not do this while other tasks wait for it", chain.leaf.name),
     }
 }
 
@@ -157,13 +164,13 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let all = all.map(Duration::from_nanos);
     let little = all.is_none_or(|all| all.as_secs_f64() <= WORTH_IT * ev.window().as_secs_f64());
     let together = all.map_or_else(String::new, |all| format!(" (all waits together: {})", seconds(all)));
-    let evidence = format!("no task waited for one as long as {}{together}", seconds(CHAIN_THRESHOLD));
+    let evidence = format!("no task waited for one for {} or longer{together}", seconds(CHAIN_THRESHOLD));
     Ok((!any && little && !were_file_locks(ev))
         .then(|| RuledOut { what: "a lock of the kernel".into(), evidence }))
 }
 
-/// Whether anybody waited for a lock of a file (flock, fcntl). It is no loss of this rule, and whoever reads "not a lock of the
-/// kernel" takes it for one.
+/// Whether a task waited for a file lock (flock, fcntl). Such a wait is no loss of this rule, but a reader of "not a lock of the
+/// kernel" would think that it was ruled out.
 fn were_file_locks(ev: &Evidence<'_>) -> bool {
     let stacks = ev.stacks().clone();
     let mut slept = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Sleep);
@@ -198,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Two tasks want a lock that the worker 9 has for `held` ms of a second.
+    /// Two tasks wait for a lock that the worker 9 holds for `held` ms of a second.
     fn host(held: u64) -> Recording {
         let mut spans = vec![row(9, "kworker/1:2", 0, 1000)];
         for pid in [1, 2] {
@@ -246,8 +253,8 @@ mod tests {
         assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "a lock of the kernel");
     }
 
-    /// The tasks that wait are the kernel's: they write what tasks have dirtied, and nobody waits for them. Other workers do
-    /// what somebody waits for.
+    /// The waiters are kernel threads that write back dirty pages, and no task waits for them. Other workers do work that a task
+    /// waits for.
     #[test]
     fn is_quiet_about_waits_of_the_kernels_writers() {
         let waiters = [
@@ -270,7 +277,7 @@ mod tests {
         }
     }
 
-    /// A wait for direct I/O on the same file has no lock's word, and the chains call it a wait for a lock.
+    /// A wait for direct I/O on the same file has no lock's word, but the chains call it a wait for a lock.
     #[test]
     fn where_a_stack_tells_of_a_lock_none_is_ruled_out() {
         let mut rec = host(400);
@@ -310,20 +317,20 @@ mod tests {
         }
     }
 
-    /// The worker sleeps, and why is not known.
+    /// The worker sleeps for an unknown reason.
     #[test]
     fn cannot_tell_of_a_holder_that_slept_where_all_stacks_are_lost() {
         let mut rec = host(400);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
             (span.state, span.at_ns, span.woken_ns) = (State::Sleep, 5 * MS, 990 * MS);
         }
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "asleep for no reason that its stack tells");
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "its stack does not show why it sleeps");
         rec.tables.stacks = None;
         let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
         assert_eq!(why, "off-CPU stacks was not recorded");
     }
 
-    /// The holder is ready all the time, and others have its CPU for `turn` ms each.
+    /// The holder is runnable all the time, and other tasks run on its CPU for `turn` ms each.
     fn behind_others(turn: u64) -> Recording {
         let mut rec = host(400);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
@@ -343,7 +350,7 @@ mod tests {
         assert_eq!(hog.first().and_then(|f| f.culprit.clone()).map(|c| c.id).as_deref(), Some("5"));
     }
 
-    /// A writer waits for an idle worker, which waits to be given work by the writer; and two who hold a lock each.
+    /// A writer waits for an idle worker, which waits for work from the writer; and two tasks that hold one lock each.
     #[test]
     fn a_circle_by_way_of_an_idle_worker_is_no_deadlock() {
         let hop = |reason, who| {

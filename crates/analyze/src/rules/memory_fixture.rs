@@ -1,4 +1,4 @@
-//! A host with one cgroup at its memory limit and one task in it, as the tables show it. For the tests of rules.
+//! A host with one cgroup at its memory limit and one task in it, as the tables have it. For the tests of rules.
 
 use whyslow_model::table::{Cgroup, CgroupMemory, Memory, Sample, Tables, Task, Wait};
 use whyslow_model::{Meta, Recording};
@@ -8,7 +8,7 @@ pub const MS: u64 = 1_000_000;
 const GROUP: u64 = 4 << 56 | 9;
 const PID: u32 = 77;
 
-/// The host: 3 s, one task that lived all of them.
+/// The host: a window of 3 s, and one task that lived all the time.
 pub struct Host {
     task: Task,
     memory: Memory,
@@ -31,20 +31,20 @@ impl Host {
         Host { task, memory, samples: Vec::new(), waits: Vec::new(), path: path.into() }
     }
 
-    /// So many pages refaulted, of so many read, of which so many before the first was.
+    /// `again`: pages that refaulted. `added`: pages that were read. `unknown`: pages of these that were read before the first refault.
     pub fn refaults(mut self, again: u64, added: u64, unknown: u64) -> Self {
         (self.memory.pages_refaulted, self.memory.pages_added, self.memory.pages_unknown) =
             (again, added, unknown);
         self
     }
 
-    /// So many pages swapped in.
+    /// Pages that were swapped in.
     pub fn swapped(mut self, pages: u64) -> Self {
         self.memory.swapped_in = pages;
         self
     }
 
-    /// CPU time filling the page cache, and wait for the disk.
+    /// CPU time spent filling the page cache, and the wait for the disk.
     pub fn filled(self, cpu: u64, io: u64) -> Self {
         self.missed(
             &["read_pages+0x1f", "page_cache_ra_unbounded", "filemap_get_pages"],
@@ -54,7 +54,7 @@ impl Host {
         )
     }
 
-    /// CPU time swapping in, and wait for it.
+    /// CPU time spent swapping in, and the wait for the swap device.
     pub fn swapping(self, cpu: u64, io: u64) -> Self {
         self.missed(&["swap_read_folio", "do_swap_page"], &["__folio_lock_or_retry", "do_swap_page"], cpu, io)
     }
@@ -74,7 +74,7 @@ impl Host {
         self
     }
 
-    /// Wall time in reclaim at the limit.
+    /// Wall time spent in reclaim at the limit.
     pub fn reclaimed(mut self, ns: u64) -> Self {
         (self.memory.limit_reclaim_ns, self.memory.limit_reclaims) = (ns, 1000);
         self.task.exec_ns += ns;
@@ -87,13 +87,13 @@ impl Host {
         self
     }
 
-    /// It slept, too.
+    /// Time that the task slept.
     pub fn slept(mut self, ns: u64) -> Self {
         self.task.sleep_ns = ns;
         self
     }
 
-    /// As recorded.
+    /// The host as a recording.
     pub fn recording(self) -> Recording {
         let memory = CgroupMemory { limit: Some(64 << 20), limit_hits: 100, ..CgroupMemory::default() };
         let files = Some(format!("/sys/fs/cgroup/memory{}", self.path));

@@ -1,9 +1,10 @@
 //! A cgroup reads the same pages again and again because its memory limit evicts them.
 //!
-//! Signal: pages that the group's own reclaim evicted in the window and its tasks added again (a sample of pages,
-//! followed by inode and index). Lost: CPU and I/O wait of filling the page cache, and the reclaim that made room, times
-//! the share of pages that were refaults (`memory_loss.rs`). Not this rule: a file that streams through a small limit
-//! once (reclaim is busy, but no page comes back), and pages of swap (`swap-in`).
+//! Signal: pages that the group's own reclaim evicted in the window and that its tasks added to the page cache again. A sample of
+//! one page in 16 is followed, by inode and index. Lost: the CPU time and the I/O wait of filling the page cache (readahead and
+//! page cache functions), and the reclaim that made room, times the share of pages that were refaults (`memory_loss.rs`).
+//! Not this rule: a file that streams through a small limit once (reclaim is busy, but no page is read again), and pages of swap
+//! (`swap-in`).
 
 use std::time::Duration;
 
@@ -27,17 +28,16 @@ pub const RULE: Rule = Rule {
     id: "memory-limit",
     question: "Does a memory limit make a cgroup refault its pages, or its tasks sleep?",
     what: "A cgroup uses more file data than its memory limit (memory.max, memory.high, memory.limit_in_bytes) can hold. \
-           Each page that it needs pushes out another that it will need again: it reclaims, waits for the disk and fills \
-           pages, instead of using what was in memory a moment ago. Or it is above memory.high: then the kernel makes its \
-           tasks sleep, up to 2 s a time.",
-    how: "One page in 16 is followed: evicted by the group's reclaim in the window, added to the page cache again by its \
-          tasks. Counterfactual: a limit that holds all they use; then reclaim, the I/O wait for pages of files and the \
-          CPU time in readahead and page cache functions would be gone for that share of the pages which were refaults. \
-          Time lost = that time, less what the tasks' sleeps absorb.",
-    limits: "Pages evicted before the window are of unknown history: if they are the smaller part, they are taken to be \
-             like the rest. A file larger than the host's memory would be read again with any limit. Reclaim of one \
-             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 199 Hz. memory.swap.high makes \
-             tasks sleep, too: where no memory.high is exceeded it cannot tell; where one is, that is named.",
+           Each page that it reads evicts another that it will read again: it reclaims, waits for the disk and fills pages. \
+           Or the cgroup is above memory.high: then the kernel makes its tasks sleep, up to 2 s at a time.",
+    how: "One page in 16 is followed: evicted by the cgroup's reclaim in the window, and added to the page cache again by its \
+          tasks. Counterfactual: a limit that holds everything the tasks use; then the reclaim, the I/O wait for file pages and the \
+          CPU time in page cache functions would be gone, for the share of pages that were refaults. Time lost = that time, \
+          and the time that tasks were made to sleep above memory.high, less what the tasks' sleeps absorb; more than 1 % of the window.",
+    limits: "Pages evicted before the window: their history is unknown; if they are the smaller part, they count like the rest. \
+             A file larger than the host's memory: reported, though its pages would be read again with any limit. Reclaim of one \
+             cgroup that evicts pages of another: not counted. CPU time: known from samples at 199 Hz. memory.swap.high: it makes \
+             tasks sleep, too; where no memory.high is exceeded the rule cannot tell, where one is exceeded the rule names that one.",
     sources: "mm/vmscan.c (try_to_free_mem_cgroup_pages), mm/filemap.c (filemap_get_pages), mm/readahead.c, \
               mm/workingset.c, mm/memcontrol.c (mem_find_max_overage); \
               Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
@@ -48,13 +48,13 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::MemoryLimit,
 };
 
-/// Fewer refaulted pages than 1 MiB are libraries that come and go.
+/// 1 MiB. Fewer refaulted pages are libraries that come and go.
 const ENOUGH_PAGES: u64 = 256;
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    // Who was held is known from timelines alone.
+    // Tasks that were made to sleep are known from timelines alone.
     let (held, unknown) = match held::findings(ev) {
         Ok(held) => (held, None),
         Err(missing) => (Vec::new(), Some(missing)),
@@ -80,13 +80,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
 }
 
-/// Two symptoms of one limit.
+/// Whether these are two symptoms of one limit.
 fn is_same(a: &Finding, b: &Finding) -> bool {
     let file = |finding: &Finding| finding.culprit.as_ref().and_then(|culprit| culprit.file.clone());
     a.victim == b.victim && file(a).is_some() && file(a) == file(b)
 }
 
-/// Tasks that sleep at a limit fill no pages meanwhile: of causes both times are lost.
+/// Tasks that sleep at a limit fill no pages meanwhile: if both findings are causes, both times are lost.
 fn join(pages: &mut Finding, held: Finding) {
     let sum = |a: Option<Duration>, b: Option<Duration>| Some(a?.saturating_add(b?));
     match (pages.kind, held.kind) {
@@ -114,7 +114,7 @@ fn join(pages: &mut Finding, held: Finding) {
     pages.chain.extend(held.chain);
 }
 
-/// Pages that came back.
+/// Findings about pages that were read again.
 fn again(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found = Vec::new();
     for limited in ev.memory_limits()?.iter().filter(|l| l.work.pages_refaulted >= ENOUGH_PAGES) {
@@ -128,7 +128,7 @@ fn again(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// `floor`: what the loss is at least, as a part of the likely, as far as pages of unknown history go.
+/// `floor`: the least loss, as a part of the likely loss, if all pages of unknown history were no refaults.
 fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Finding {
     let victim = ev.names().cgroup(l.cgroup);
     let page = ev.recording().meta.page_size.max(1);
@@ -191,7 +191,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
         );
     f = with_what_fills_it(f, uses, &files, &l.tasks, |f| {
         let what = format!(
-            "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
+            "raise the limit to what the cgroup uses (costs memory of the host), or make it use less (undo: echo {} > {})",
             l.limit,
             quoted(&file)
         );
@@ -203,7 +203,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     f
 }
 
-/// The kind of time lost.
+/// The time lost, by kind.
 struct Miss {
     cpu: Duration,
     ready: Duration,
@@ -277,7 +277,7 @@ mod tests {
         let found = with("total_cache 60331648\ntotal_rss 1677721\ntotal_shmem 0\n");
         assert!(
             found.title.contains("limit of 64 MiB had evicted"),
-            "page cache is what it is for: {}",
+            "page cache is normal and is not named: {}",
             found.title
         );
         assert!(found.fixes[0].text.starts_with("raise the limit"), "{:?}", found.fixes);
@@ -306,7 +306,7 @@ mod tests {
         (rec.tables.spans, rec.tables.stacks) = (Some(Vec::new()), Some(Vec::new()));
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
-        // The stacks of waits tell whom a limit held.
+        // Only the stacks of waits show which tasks a limit made sleep.
         rec.tables.stacks = None;
         assert_eq!(
             rules_out(&Evidence::of(&rec)).unwrap_err().to_string(),
@@ -314,7 +314,7 @@ mod tests {
         );
     }
 
-    /// memory.high: no page comes back, and its tasks are made to sleep.
+    /// memory.high: no page is read again, and the tasks are made to sleep.
     #[test]
     fn a_group_that_is_held_above_its_high_limit_is_not_ruled_out() {
         use whyslow_model::table::{Span, Stack};

@@ -1,7 +1,7 @@
 //! A process that reads statistics files is itself the load.
 //!
-//! Signal: on-CPU samples inside the kernel's code that makes the files of /proc, /sys and cgroupfs, by process. Reported by what it
-//! does, not by its name. A risk: who waited for it is reported by other rules.
+//! Signal: on-CPU samples inside the kernel's code that makes the files of /proc, /sys and cgroupfs, by process. A process is reported
+//! by what it does, not by its name. A risk: other rules report the tasks that waited for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,15 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "monitoring-agent",
-    question: "Does somebody use noticeable CPU to read statistics files?",
+    question: "Does a process use noticeable CPU time to read statistics files?",
     what: "A monitoring agent, a script or a shell loop reads files of /proc, /sys or cgroupfs so often, or on a host with so \
-           many tasks and cgroups, that making these files is a load of its own. Some reads also take locks that others \
+           many tasks and cgroups, that making these files is a load of its own. Some reads also hold locks that other tasks \
            wait for.",
-    how: "On-CPU samples whose kernel stack is inside the code that makes or lists such files, summed by process (and by name for \
-          processes that come and go): more than 5 % of one CPU. whyslow itself is left out; its cost is told apart.",
-    limits: "Never a cause by itself: it may be worth its price. Needs on-CPU samples (root). Samples are 5 ms apart: a rare reader \
-             is seen roughly. A program that reads such files as its work (top, ps, this kind of tool) is named too.",
+    how: "On-CPU samples whose kernel stack is inside the code that makes or lists such files, summed by process, and by name for \
+          processes that come and go. Reported from 5 % of one CPU on. whyslow itself is left out: its cost is reported separately.",
+    limits: "Never a cause by itself: the monitoring may be worth its price. Needs on-CPU samples (root). Samples are 5 ms apart: the \
+             time of a rare reader is only an estimate. A program whose work is to read such files (top, ps, tools of this kind): \
+             named, too.",
     sources: "fs/seq_file.c, fs/proc/, fs/kernfs/file.c, mm/memcontrol.c (memory_stat_show, memcg_stat_show); \
               google/cadvisor#1774 and #2259 (reads of memory.stat).",
     can_be_cause: false,
@@ -31,10 +32,10 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Of one CPU. An agent is expected to stay below 1 %; at 5 % somebody pays for it.
+/// Share of one CPU. An agent is expected to stay below 1 %; at 5 % other processes pay for it.
 const NOTICEABLE: Share = Share::percent(5);
 
-/// Code through which all such files are made, listed or looked up.
+/// Functions that make, list or look up all such files.
 #[rustfmt::skip] // a list of words
 const READERS: &[&str] = &[
     "seq_read", "seq_read_iter", "proc_reg_read", "proc_reg_read_iter", "proc_sys_call_handler",
@@ -45,7 +46,7 @@ const READERS: &[&str] = &[
     "pid_revalidate", "pid_getattr", "kernfs_fop_read", "kernfs_fop_read_iter", "kernfs_seq_show",
     "kernfs_fop_readdir", "kernfs_iop_lookup", "kernfs_dop_revalidate",
 ];
-/// Code between a reader and the function that makes the one file.
+/// Functions between a reader and the function that makes this one file.
 const WRAPPERS: &[&str] = &[
     "cgroup_seqfile_show",
     "sysfs_kf_seq_show",
@@ -56,14 +57,14 @@ const WRAPPERS: &[&str] = &[
     "proc_reg_read_iter",
 ];
 
-/// Known agents and what makes them cheaper.
+/// Known agents, and the settings that make them cheaper.
 const KNOWN: &[(&str, &str)] = &[
     ("cadvisor", "--housekeeping_interval, --disable_metrics, --disable_root_cgroup_stats"),
     (
         "kubelet",
         "housekeeping-interval, and --runtime-cgroups statistics from the runtime (PodAndContainerStatsFromCRI)",
     ),
-    ("node_exporter", "--no-collector.<name> for what nobody looks at, a longer scrape_interval"),
+    ("node_exporter", "--no-collector.<name> for unused metrics, a longer scrape_interval"),
     ("telegraf", "a longer interval for inputs.procstat and inputs.cgroup"),
     ("agent", "a longer min_collection_interval of its process and container checks"),
     ("netdata", "a longer update every, apps.plugin and cgroups.plugin off"),
@@ -78,7 +79,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found.iter().map(|reader| finding(ev, reader)).collect())
 }
 
-/// A process, or several of one name, and its time in reading.
+/// A process, or several processes of one name, and the time spent reading.
 #[derive(Debug, Clone, Default)]
 struct Reader {
     pids: Vec<u32>,
@@ -102,7 +103,7 @@ impl Reader {
     }
 }
 
-/// All that read, by process; processes below the threshold together by name: a script starts a new one each time.
+/// All readers, by process. Processes below the threshold are summed up by name: a script starts a new process each time.
 fn readers(ev: &Evidence<'_>) -> Result<Vec<Reader>, Missing> {
     let mut by_process: BTreeMap<u32, Reader> = BTreeMap::new();
     for sample in ev.samples()?.iter().filter(|s| s.tgid != 0 && !ev.is_own(s.pid, s.tgid)) {
@@ -135,9 +136,9 @@ fn process_name(ev: &Evidence<'_>, sample: &Sample) -> String {
     ev.process_name(sample.tgid, &sample.comm)
 }
 
-/// The function that makes the file, if the stack is inside a read, list or lookup of one. Innermost frame first.
+/// The function that makes the file, if the stack is inside a read, a listing or a lookup of such a file. Innermost frame first.
 fn made_by(kernel: &[String]) -> Option<&str> {
-    // The compiler's and the symboliser's additions: "show_stat.isra.0", "seq_read+0x1f", "do [ext4]".
+    // The compiler and the symboliser add suffixes: "show_stat.isra.0", "seq_read+0x1f", "do [ext4]".
     let plain = |frame: &'_ str| frame.find(['.', '+', ' ']).unwrap_or(frame.len());
     let name = |at: usize| kernel.get(at).and_then(|frame| frame.get(..plain(frame)));
     let reader = (0..kernel.len()).find(|at| name(*at).is_some_and(|n| READERS.contains(&n)))?;
@@ -170,16 +171,19 @@ fn finding(ev: &Evidence<'_>, reader: &Reader) -> Finding {
             ),
         )
     } else {
-        f.check("who starts it", "ps -e -o ppid,pid,etimes,args --sort=etimes | head -30")
+        f.check(
+            "the parent that starts these processes",
+            "ps -e -o ppid,pid,etimes,args --sort=etimes | head -30",
+        )
     };
     let share = reader.share(ev);
     let known = KNOWN.iter().find(|(known, _)| name.rsplit(['/', ' ']).next() == Some(known));
     match known {
         Some((_, how)) => f.advice(format!(
-            "it uses {share} of a CPU; let it look less often or at less: {how} (undo: the old value)"
+            "it uses {share} of a CPU; let it read less often, or fewer files: {how} (undo: the old value)"
         )),
         None => f.advice(format!(
-            "it uses {share} of a CPU; let it look less often or at fewer files (undo: the old interval)"
+            "it uses {share} of a CPU; let it read less often, or fewer files (undo: the old interval)"
         )),
     }
 }

@@ -1,7 +1,11 @@
-//! Small writes wait for an acknowledgement: Nagle's algorithm at one end, a delayed acknowledgement at the other.
+//! Small writes wait for an acknowledgement: Nagle's algorithm at one end of the connection, a delayed acknowledgement at the other end.
 //!
-//! Signal: chains of the wait-for graph whose end is a task that waits for data while what it wrote to the connection is held back. Lost: the waits
-//! that the chains explain, less what the waiters' other sleeps absorb. Not this rule: a peer that does not read, or a slow network.
+//! Signal: chains of the wait-for graph that end at a task which waits for data while TCP holds back what it wrote to the connection.
+//! Lost: the waits that the chains explain, less what the waiters' other sleeps absorb. Not this rule: a peer that does not read, or a
+//! slow network.
+//!
+//! When a task goes to sleep, the probe reads the state of the connection whose data ended the task's last long wait: less than a full
+//! packet is not sent yet, and a small packet is not acknowledged yet. Of a wait only the time before the connection sends counts.
 
 mod held;
 
@@ -20,16 +24,16 @@ use crate::{Evidence, names};
 pub const RULE: Rule = Rule {
     id: "nagle",
     question: "Do small writes to connections wait for acknowledgements?",
-    what: "A program writes a message in two small pieces and waits for the answer. TCP sends the first, and holds the second back until the \
-           first is acknowledged (Nagle's algorithm). The other end has nothing to answer yet, and delays its acknowledgement for 40 ms or \
-           more. Each message takes that long, on an idle network and idle CPUs.",
-    how: "As a task goes to sleep the state of the connection whose data ended its last long wait: less than a full packet is not sent, and a \
-          small packet is not acknowledged. Followed up the wait-for graph to those who wait for that task. Counterfactual: sent at once \
-          (TCP_NODELAY). Time lost = the waits before the connection has sent, less what the waiters' other sleeps absorb.",
-    limits: "Needs Linux 6.3 (sk_data_ready). The first such wait of a connection is not seen, nor one of a thread that has long waits on many \
-             connections in turn, nor what a service holds back whose client is on another host, or in another network namespace. Where the other end \
-             took longer to answer than the data were held back, the wait is told as that. A subscriber that acknowledges each message in two small \
-             writes looks like a client that asks for the next. To wait for one round trip to a distant peer is told the same.",
+    what: "A program writes a message in two small pieces and waits for the answer. TCP sends the first piece and holds back the second until the \
+           first is acknowledged (Nagle's algorithm); the peer cannot answer yet, and delays its acknowledgement for 40 ms or more. Each message \
+           takes that long, on an idle network and idle CPUs.",
+    how: "The state of a connection when a task goes to sleep: a small packet is not acknowledged, and less than a full packet is not sent. The \
+          wait-for graph leads to the tasks that wait for this task. Counterfactual: TCP_NODELAY, so that the data are sent at once. Time lost = \
+          the waits until the connection sends, less what the waiters' other sleeps absorb.",
+    limits: "Needs Linux 6.3 (sk_data_ready). The first such wait of a connection: not seen. A thread that has long waits on many connections in \
+             turn: not seen. A service whose client is on another host or in another network namespace: what it holds back is not seen. A peer that \
+             takes longer to answer than the data were held back: the wait is reported as a wait for that peer. A subscriber that acknowledges each \
+             message in two small writes: looks like a client that requests the next message. One round trip to a distant peer: reported, too.",
     sources: "RFC 896, RFC 1122 section 4.2.3; net/ipv4/tcp_output.c (tcp_nagle_check), net/ipv4/tcp_timer.c (tcp_delack_timer); tcp(7).",
     can_be_cause: true,
     check,
@@ -74,16 +78,16 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         .by(Culprit::new(SubjectKind::Limit, "nagle", "Nagle's algorithm"))
         .hop(hop)
         .check(
-            "its connections, with what is not sent (notsent) and not acknowledged (unacked)",
+            "its connections, with the bytes not sent (notsent) and the packets not acknowledged (unacked)",
             command!("nsenter -n -t {} ss -tinp", first.tgid),
         )
         .advice(format!(
-            "let {holders} set TCP_NODELAY, or write each message in one call (writev, a buffered writer)"
+            "let {holders} write each message in one call (writev, a buffered writer), or set TCP_NODELAY (costs more, smaller packets)"
         ));
     Ok(vec![Finding { paid_by: waits.keys().copied().collect(), ..finding }])
 }
 
-/// The program of a thread.
+/// The name of a thread's process.
 fn called(ev: &Evidence<'_>, pid: u32) -> Option<String> {
     ev.task(pid).map(|task| ev.process_name(task.tgid, &task.comm))
 }

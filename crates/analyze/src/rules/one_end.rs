@@ -1,4 +1,4 @@
-//! Chains of waits that have one end: what somebody cost all who waited for him.
+//! Chains of waits that have the same end: what this end cost all tasks that waited for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,19 +14,20 @@ use crate::cpu::spread;
 use crate::graph::HostChain;
 use crate::own_work::{OwnWork, Whose};
 
-/// What is wanted goes from hand to hand, and each of those who have waited for it lets the others wait a little: beside one
-/// who causes so many times as much that is no cause of its own.
+/// A lock goes from waiter to waiter, and each of them makes the others wait a little. Beside a culprit that causes this many times as
+/// much, such a wait is no cause of its own.
 const BESIDE: u32 = 10;
 
-/// Of a task that was not seen to rest, what it slept beside its waits is short waits if it is this part of those or less: of more, rows were lost.
+/// A task that was not seen to rest may have slept beside its waits. That sleep was short waits, if it is this part of the waits or less.
+/// If it is more, rows were lost.
 const UNSEEN: f64 = 0.3;
 
-/// How long each waited.
+/// How long each task waited, by pid.
 pub(super) type Waits = BTreeMap<u32, Duration>;
 
-/// Chains with one end.
+/// Chains with the same end.
 pub(super) struct Cause {
-    /// The most expensive.
+    /// The most expensive chain.
     pub chain: Chain,
     pub time: Duration,
     pub victims: Vec<u32>,
@@ -35,7 +36,7 @@ pub(super) struct Cause {
 }
 
 impl Cause {
-    /// None yet, of which this will be the most expensive.
+    /// An empty cause, whose most expensive chain will be this one.
     pub fn of(chain: &Chain) -> Self {
         Cause { time: Duration::ZERO, victims: Vec::new(), wanted: BTreeSet::new(), chain: chain.clone() }
     }
@@ -49,7 +50,7 @@ impl Cause {
         self.time * BESIDE < other.time && self.wanted.is_subset(&other.wanted)
     }
 
-    /// The same beside what the same victims waited for by another's doing, which another rule tells.
+    /// Like [`Cause::is_beside`], for a culprit that another rule reports: the same victims waited for the same thing.
     pub fn is_beside_another(&self, ev: &Evidence<'_>, own: &OwnWork<'_, '_>) -> bool {
         let is_it = |reported: &HostChain<'_>| {
             let chain = &reported.chain;
@@ -70,7 +71,7 @@ impl Cause {
     }
 }
 
-/// One task, a cgroup that holds all who waited, or the host.
+/// One task, a cgroup that contains all waiters, or the host.
 pub(super) fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     let one =
         |task: &Task| Subject::new(SubjectKind::Task, task.pid.to_string(), ev.called(task.pid, &task.comm));
@@ -84,8 +85,8 @@ pub(super) fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     }
 }
 
-/// A part of what they waited, for this reason, for the one at the end. That is no sleep of theirs; what else they slept may have absorbed it, unless
-/// they sleep on as ever after long waits.
+/// The time that the victims lost: this part of their waits for the end of the chain. These waits are not sleeps that absorb. The other sleeps may
+/// have absorbed the loss, unless the victims sleep as long as ever after long waits.
 pub(super) fn lost(
     ev: &Evidence<'_>,
     victims: &[&Task],
@@ -105,7 +106,7 @@ pub(super) fn lost(
                 && is_little(task.sleep_ns.saturating_sub(short.alike_ns))
         };
         let is_all_waits = pace.has_no_rest && (is_little(rested) || pace.short.is_some_and(are_answers));
-        // Its cycles take these waits for rests: without them what is known is how long it slept.
+        // The task's cycles count these waits as rests. Without the cycles only the time that it slept is known.
         Task {
             sleep_ns: if pace.is_none || is_all_waits { 0 } else { rested },
             blocked_ns: (waited.min(task.lived_ns) as f64 * part) as u64,
@@ -124,7 +125,7 @@ pub(super) fn lost(
     spread::lost(&all.iter().collect::<Vec<_>>(), |task| task.blocked_ns, whole)
 }
 
-/// ... and of waits that are not counted among the sleeps: how those go on after them tells what they absorb.
+/// Like [`lost`], for waits that are not counted among the sleeps. How the sleeps go on after these waits shows what they absorb.
 pub(super) fn lost_at_disk(victims: &[&Task], waits: &Waits) -> spread::Loss {
     let waited = |task: &Task| waits.get(&task.pid).map_or(0.0, |time| time.as_nanos() as f64);
     let whole: f64 = victims.iter().map(|task| waited(task)).sum();

@@ -1,7 +1,7 @@
-//! The kernel killed a process for its memory.
+//! The kernel killed a process because memory ran out.
 //!
-//! Signal: `oom_kill` of `/proc/vmstat` (all kills of the host), kills by cgroup from kernel memory, and the kernel's log for
-//! who it was. No time measures what is lost with a process, so kills stand above all losses of time.
+//! Signal: `oom_kill` of `/proc/vmstat` (all kills of the host), kills by cgroup from kernel memory, and the kernel's log, which
+//! names the process. No time measures the loss of a process, so kills stand above all losses of time.
 
 use whyslow_model::resource;
 use whyslow_model::table::Cgroup;
@@ -18,12 +18,12 @@ use crate::shell;
 pub const RULE: Rule = Rule {
     id: "oom-kill",
     question: "Did the kernel kill a process because memory ran out?",
-    what: "Memory ran out, in a cgroup with a limit or on the whole host, reclaim found nothing, and the kernel killed a \
-           process. Its work is lost, and whoever restarts it pays again.",
-    how: "oom_kill in /proc/vmstat over the window, the count of each memory cgroup, and the kernel's log, whose last records \
-          name the process and its cgroup.",
-    limits: "Kernels before 4.13 do not count kills: then only cgroups tell. Kills by systemd-oomd or earlyoom are \
-             ordinary signals and not seen. If the log overflowed, the process has no name.",
+    what: "Memory ran out, in a cgroup with a limit or on the whole host. Reclaim found no page, and the kernel killed a \
+           process. Its work is lost, and a restart costs its start-up again.",
+    how: "The rise of oom_kill in /proc/vmstat over the window, the kill count of each memory cgroup, and the last records of the \
+          kernel's log, which name the process and its cgroup. One kill is enough. No time lost is computed.",
+    limits: "Kernels before 4.13: they do not count kills of the host, so only the counts of cgroups are known. Kills by \
+             systemd-oomd or earlyoom: they are ordinary signals, and not seen. A log that overflowed: the process has no name.",
     sources: "mm/oom_kill.c (__oom_kill_process, dump_oom_victim); Documentation/admin-guide/cgroup-v2.rst (memory.events).",
     can_be_cause: true,
     check,
@@ -32,16 +32,16 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A kill as the log tells it.
+/// A kill, from the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Kill {
     pid: String,
     comm: String,
-    /// Of the process.
+    /// The cgroup of the process.
     cgroup: Option<String>,
-    /// Whose limit was reached; `None`: the host's memory was out.
+    /// The cgroup that reached its limit; `None`: the memory of the host ran out.
     limit_of: Option<String>,
-    /// What filled that limit then.
+    /// What filled that limit at the time of the kill.
     uses: Option<Uses>,
 }
 
@@ -58,12 +58,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let log = ev.kernel_log().unwrap_or_default();
     let mut kills = kills(log.iter().map(|record| record.text.as_str()));
-    // The log ends with the window, so its last kills are those that were counted in the window.
+    // The log ends with the window, so its last kills are the kills that were counted in the window.
     kills.drain(..kills.len().saturating_sub(usize::try_from(total).unwrap_or(usize::MAX)));
     let groups = groups.unwrap_or_default();
     let of_groups = groups.iter().map(|(_, kills)| *kills).fold(0, u64::saturating_add);
     let mut told: Vec<Finding> = groups.iter().map(|(group, n)| of_group(ev, group, *n, &kills)).collect();
-    // Groups that are no more have no count.
+    // Cgroups that were removed have no count.
     let others = total.saturating_sub(of_groups);
     if others > 0 {
         kills.retain(|kill| !groups.iter().any(|(group, _)| kill.cgroup.as_ref() == Some(&group.path)));
@@ -72,7 +72,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(told)
 }
 
-/// Cgroups with kills of their own: on v2 a parent counts those of its children, too.
+/// Cgroups with kills of their own. On v2 a parent also counts the kills of its children.
 fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     let all = ev.cgroups()?;
     let kills = |group: &Cgroup| group.memory.as_ref().map_or(0, |memory| memory.oom_kills);
@@ -87,10 +87,11 @@ fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     Ok(all.iter().map(|group| (group, own(group))).filter(|(_, own)| *own > 0).collect())
 }
 
-/// One limit is raised by so much, whichever rule says so (`memory-limit`).
+/// The factor by which a limit is raised. `memory-limit` uses the same one.
 const RAISED: u64 = 2;
 
-/// Only the log tells which limit was met: a group counts the kills of its processes also where the host's memory ran out, or that of a group above.
+/// Only the log says which limit was reached: a cgroup also counts kills of its processes when the memory of the host, or of a parent
+/// cgroup, ran out.
 fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
     let last = kills.iter().rfind(|kill| kill.cgroup.as_ref() == Some(&group.path));
     let who =
@@ -103,14 +104,14 @@ fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Findin
     };
     let f = Finding::killed(RULE.id, ev.names().cgroup(group))
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "of its processes")))
-        .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
+        .check("the killed process, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match met {
         Some(path) => lifted(ev, f.on(resource::memory_limit(path)), path, last),
         None => f.on(resource::MEMORY).advice(HOST_ADVICE),
     }
 }
 
-/// The group of a path that has a memory limit.
+/// The cgroup at a path, if it has a memory limit.
 fn limited<'r>(ev: &Evidence<'r>, path: &str) -> Option<(&'r Cgroup, u64)> {
     let all = ev.cgroups().ok()?.iter().filter(|group| group.path == path);
     all.filter_map(|group| Some((group, group.memory.as_ref()?.limit?))).next()
@@ -124,12 +125,12 @@ fn reached(ev: &Evidence<'_>, path: &str) -> String {
     )
 }
 
-/// What filled the limit at that kill.
+/// What filled the limit at the time of this kill.
 fn filled(kill: Option<&Kill>) -> String {
     kill.and_then(|kill| kill.uses).map(|uses| uses.notable()).unwrap_or_default()
 }
 
-/// By a limit, with what lifts it.
+/// The finding with the limit as its culprit, and with the fix that raises it.
 fn lifted(ev: &Evidence<'_>, f: Finding, path: &str, kill: Option<&Kill>) -> Finding {
     let known = limited(ev, path).and_then(|(group, limit)| Some((group, limit, group.files.as_ref()?)));
     let Some((group, limit, files)) = known else {
@@ -144,7 +145,9 @@ fn lifted(ev: &Evidence<'_>, f: Finding, path: &str, kill: Option<&Kill>) -> Fin
             .at_file(&file));
     let raised = |f: Finding| {
         f.fix(
-            format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
+            format!(
+                "double the limit (costs memory of the host), or give its processes less to do (undo: echo {limit} > {quoted})"
+            ),
             command!("echo {} > {}", limit.saturating_mul(RAISED), file),
         )
     };
@@ -154,7 +157,7 @@ fn lifted(ev: &Evidence<'_>, f: Finding, path: &str, kill: Option<&Kill>) -> Fin
     }
 }
 
-/// The kernel names its first thread.
+/// The name of the killed process. The kernel's log names its first thread.
 fn who(ev: &Evidence<'_>, kill: &Kill) -> String {
     kill.pid.parse().map_or_else(|_| kill.comm.clone(), |pid| ev.called(pid, &kill.comm))
 }
@@ -175,9 +178,9 @@ fn some(n: u64, what: &str) -> String {
 }
 
 const HOST_ADVICE: &str = "give the host more memory or swap, or its processes less to do; a limit on the largest cgroup \
-                           (memory.max; undo: write max) keeps the others alive";
+                           (memory.max; undo: write max) keeps other processes alive, at the cost of its own";
 
-const LIMIT_ADVICE: &str = "raise that limit, or give its processes less to do";
+const LIMIT_ADVICE: &str = "raise that limit (costs memory of the host), or give its processes less to do";
 
 fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
     let last = kills.last();
@@ -190,7 +193,7 @@ fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
         .map_or_else(|| "memory ran out".to_owned(), |path| format!("{}{}", reached(ev, path), filled(last)));
     let f = Finding::killed(RULE.id, victim)
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "processes")))
-        .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
+        .check("the killed process, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match limit_of {
         Some(path) => lifted(ev, f.on(resource::memory_limit(path)), path, last),
         None => f.on(resource::MEMORY).advice(HOST_ADVICE),
@@ -215,8 +218,8 @@ fn kills<'t>(log: impl Iterator<Item = &'t str>) -> Vec<Kill> {
     kills
 }
 
-/// What the log tells of a limit before the kill: "memory: usage 81920kB, limit 81920kB, failcnt 22", then memory.stat, a line a record; up to
-/// v6.4 all of it in one record, which is cut at its end (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
+/// What the log says about a limit before the kill: "memory: usage 81920kB, limit 81920kB, failcnt 22", then memory.stat, one line in each
+/// record. Up to v6.4 all of memory.stat is in one record, which is cut at its end (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
 #[derive(Debug, Default)]
 struct Stats {
     usage: u64,
@@ -224,7 +227,7 @@ struct Stats {
     stat: Flat,
 }
 
-/// As the log writes it.
+/// A line break as the log writes it.
 const NEW_LINE: &str = "\\x0a";
 
 impl Stats {
@@ -248,7 +251,7 @@ impl Stats {
     }
 }
 
-/// The log writes what cannot be printed, and a backslash, as `\x1b` (kernel/printk/printk.c, msg_add_ext_text).
+/// The log writes bytes that cannot be printed, and a backslash, as `\x1b` (kernel/printk/printk.c, msg_add_ext_text).
 fn unescaped(text: &str) -> String {
     let mut bytes: Vec<u8> = Vec::with_capacity(text.len());
     let mut parts = text.split("\\x");
@@ -261,11 +264,11 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// "Memory cgroup out of memory: Killed process 1234 (java) total-vm:..."; before 5.3 without the first words.
+/// The pid and the name in "Memory cgroup out of memory: Killed process 1234 (java) total-vm:..."; before 5.3 without the first words.
 fn killed(text: &str) -> Option<(String, String)> {
     let (_, rest) = text.split_once("Killed process ")?;
     let (pid, rest) = rest.split_once(" (")?;
-    // A name may hold ")": what follows it is always ") total-vm:" (or, in between, ", UID").
+    // A name may contain ")". After the name there is always ") total-vm:", or ", UID" between the two.
     let comm = rest.split_once(") total-vm").or_else(|| rest.split_once(')')).map(|(comm, _)| comm)?;
     Some((pid.to_owned(), comm.to_owned()))
 }
@@ -274,7 +277,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let none = ev.vmstat_delta("oom_kill")? == 0;
     Ok(none.then(|| RuledOut {
         what: "the OOM killer".into(),
-        evidence: "it killed nobody in the window".into(),
+        evidence: "it killed no process in the window".into(),
     }))
 }
 

@@ -29,7 +29,7 @@ fn fires_and_the_log_names_the_victim_of_the_window() {
     assert_eq!(found[0].title, "the kernel killed a process, java (pid 1234): /web reached its memory limit");
 }
 
-/// The kernel prints what fills the limit before it kills (Linux 6.18, shortened).
+/// Before it kills, the kernel prints what fills the limit (Linux 6.18, shortened).
 #[test]
 fn what_filled_the_limit_is_told_of_the_kill_that_it_belongs_to() {
     let stats = |shmem: u32| {
@@ -47,9 +47,12 @@ fn what_filled_the_limit_is_told_of_the_kill_that_it_belongs_to() {
         (found.title, found.fixes.into_iter().map(|fix| fix.text).collect::<Vec<_>>())
     };
     let (title, fixes) = titles(&format!("{}{LOG}", stats(7)));
-    assert!(title.ends_with("reached its memory limit of 512 MiB"), "an older kill's: {title}");
+    assert!(
+        title.ends_with("reached its memory limit of 512 MiB"),
+        "the memory.stat is that of an older kill: {title}"
+    );
     let (before, last) = LOG.split_at(LOG.find("6,3,3").unwrap());
-    assert!(fixes[0].starts_with("give it twice as much"), "{fixes:?}");
+    assert!(fixes[0].starts_with("double the limit"), "{fixes:?}");
     let (title, fixes) = titles(&format!("{before}{}{last}", stats(400 << 20)));
     assert!(
         title.ends_with("reached its memory limit of 512 MiB (400 MiB are files in tmpfs or shared memory)"),
@@ -79,7 +82,7 @@ fn the_cgroup_that_had_the_kill_is_the_victim_not_its_parent() {
     assert_eq!(
         found[0].fixes[0].command.as_deref(),
         Some("echo 1073741824 > /sys/fs/cgroup/web/memory.max"),
-        "the limit that was met"
+        "the limit that was reached"
     );
     assert!(found[0].fixes[0].text.contains("undo: echo 536870912"));
 }
@@ -136,7 +139,7 @@ fn says_so_when_it_cannot_tell() {
     let before_4_13 = Fixture::second().start("proc/vmstat", "pswpin 0\n").end("proc/vmstat", "pswpin 0\n");
     assert!(check(&before_4_13.ev()).is_err());
     let groups = before_4_13.with(|t| t.cgroups = Some(vec![group(1, 0, "/web", 1)]));
-    assert_eq!(check(&groups.ev()).unwrap().len(), 1, "its cgroups tell");
+    assert_eq!(check(&groups.ev()).unwrap().len(), 1, "the counts of cgroups are enough");
 }
 
 #[test]

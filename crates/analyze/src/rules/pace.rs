@@ -1,5 +1,7 @@
-//! Whether a task's own sleeps make up for its waits: one that keeps a pace sleeps less after a long wait, one that rests so long
-//! between two requests sleeps as ever.
+//! Whether a task's own sleeps make up for its waits. A task that keeps a pace sleeps less after a long wait. A task that rests for a
+//! fixed time between two requests sleeps as long as ever.
+//!
+//! A rest is a sleep of the task's own accord. A row is one sleep or wait in the timeline; shorter ones have no row, only a sum.
 
 mod slope;
 
@@ -18,41 +20,44 @@ use crate::wait_reasons::{
 
 /// With fewer sleeps of either sort there is no mean.
 const ENOUGH: u64 = 3;
-/// Sleeps after long waits that are shorter by less than this part of those waits do not make up for them.
+/// Sleeps after long waits make up for these only if they are shorter by this part of the waits or more.
 const MADE_UP: f64 = 0.2;
 
-/// Who sleeps for this part of the time between a long wait and what it does next, though that time is not half as long as the wait, is late
-/// and does not hurry.
+/// A task is late if the time between a long wait and the next one is less than half as long as the first wait. A late task that sleeps for
+/// this part of that time does not hurry.
 const UNHURRIED: f64 = 0.2;
 
-/// Sleeps after a long wait, and the others.
+/// A task's sleeps: those after a long wait, and the others.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sleeps {
     after: (u64, f64),
     other: (u64, f64),
-    /// Long waits: how many, how long together.
+    /// Long waits: their number, and their sum.
     waits: (u64, f64),
-    /// How long they were together since the last sleep, and that with the sleep after it.
+    /// The sum of the waits since the last sleep.
     unrested: f64,
+    /// Such sums, each with the sleep after it.
     pairs: slope::Pairs,
-    /// The last one ended for nothing.
+    /// The last wait ended for nothing, so the next one continues it.
     goes_on: bool,
-    /// It waited long, and has not slept since.
+    /// The task waited long, and has not slept since.
     waited: bool,
-    /// Its last wait was the refusal of a lock: the next one goes on with it.
+    /// The last wait was the refusal of a lock, so the next one continues it.
     refused: bool,
-    /// Its last sleep, with the one before it if the window cut that.
+    /// The last sleep; with the sleep before it, if the window cut that one.
     nap: u64,
     nap_was_cut: bool,
-    /// The last wait for what is asked about that has a row; and the time since, with what it slept of that.
+    /// The last wait for the reason in question that has a row.
     last: f64,
+    /// The time since that wait, and the part of it that the task slept.
     gap: (f64, f64),
-    /// Such waits, and those after which it did not hurry, though it was late.
+    /// Such waits.
     told: u64,
+    /// Such waits after which the task was late and did not hurry.
     unhurried: u64,
-    /// Of what it slept stacks say that some was of its own accord.
+    /// Stacks show that the task slept of its own accord for some time.
     rests: bool,
-    /// ... or rows do.
+    /// Rows show that the task slept of its own accord.
     rested: bool,
 }
 
@@ -70,13 +75,13 @@ impl Sleeps {
         self.waits = (self.waits.0 + 1, self.waits.1 + ns);
     }
 
-    /// Such a time goes on. Of sleeps that are too short for a row only the sum is known.
+    /// The time since the last wait goes on. Of sleeps that are too short for a row only the sum is known.
     fn goes_on(&mut self, ns: u64, slept_ns: u64) {
         self.gap.0 += ns as f64;
         self.gap.1 += slept_ns as f64;
     }
 
-    /// It ends with such a wait, or with the next part of it.
+    /// The time since the last wait ends with another such wait, or with the next part of the same wait.
     fn waits_again(&mut self, ns: u64, goes_on: bool) {
         if goes_on {
             self.last += ns as f64;
@@ -90,13 +95,13 @@ impl Sleeps {
         self.last = ns as f64;
     }
 
-    /// `is_next`: it has not slept between the last one and this.
+    /// `is_next`: the task has not slept between the last sleep and this one.
     fn napped(&mut self, ns: u64, is_cut: bool, is_next: bool) {
         self.nap = if self.nap_was_cut && is_next { self.nap.saturating_add(ns) } else { ns };
         self.nap_was_cut = is_cut;
     }
 
-    /// A sleep is told as a refusal from the second on, and the one just before that came after a refusal, too.
+    /// A row says that a sleep follows a refusal only from the second refusal on. So the sleep just before it followed a refusal, too.
     fn unseen_refusal(&mut self, is_refusal: bool) -> u64 {
         let nap = std::mem::take(&mut self.nap);
         self.nap_was_cut = false;
@@ -116,7 +121,7 @@ impl Sleeps {
     fn are_as_ever(&self) -> bool {
         let mean = |(count, ns): (u64, f64)| if count >= ENOUGH { Some(ns / count as f64) } else { None };
         let wait = self.waits.1 / self.waits.0.max(1) as f64;
-        // Of a task that keeps a pace the sleeps without a wait before them are the longest: none makes up for more than that.
+        // A task that keeps a pace sleeps longest where no wait came before. No sleep can make up for more than that.
         match (mean(self.after), mean(self.other)) {
             (after, Some(other)) if other - after.unwrap_or(0.0) < MADE_UP * wait => true,
             (Some(_), Some(_)) => false,
@@ -124,12 +129,12 @@ impl Sleeps {
         }
     }
 
-    /// No rest of its was seen.
+    /// The task was not seen to rest.
     fn has_no_rest(&self) -> bool {
         self.waits.0 > 0 && !self.rested && !self.rests
     }
 
-    /// Its rests are too short for rows, and it takes them though it is late.
+    /// The task's rests are too short for rows, and it takes them although it is late.
     fn does_not_hurry(&self) -> bool {
         self.rests && self.unhurried >= ENOUGH && self.unhurried * 2 >= self.told
     }
@@ -138,36 +143,37 @@ impl Sleeps {
 /// How a task sleeps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
-    /// Its sleeps do not make up for what it waited.
+    /// The task's sleeps do not make up for its waits.
     pub is_none: bool,
-    /// Sleeps that may have been for what it is asked about, and that the window cut: whether it had asked is not known of those.
+    /// Sleeps that the window cut, and that may have been waits for the reason in question. It is not known whether the task had sent a request
+    /// before them.
     pub cut_ns: u64,
-    /// Sleeps that an answer ended for which it was seen to have asked: a client does not rest so.
+    /// Sleeps that an answer to a known request ended: they are no rests of a client.
     pub answered_ns: u64,
-    /// It takes rests that are too short for rows, though it is late.
+    /// The task takes rests that are too short for rows, although it is late.
     pub unhurried: bool,
-    /// It was not seen to rest: what it slept beside waits that have rows is waits that are too short for one.
+    /// The task was not seen to rest: its sleeps without a row are waits that are too short for a row.
     pub has_no_rest: bool,
-    /// Of a client that asks before each of its waits for answers that have rows: how long it slept in waits that are too short for one, by
-    /// stacks of its sleeps, and of how many sleeps those tell. How much may be left over is the caller's bound (`one_end.rs`, `UNSEEN`).
+    /// For a client that sends a request before each wait that has a row: how long it slept in waits that are too short for a row, and how long in
+    /// such waits by the stacks of its sleeps. The caller sets the bound for the rest (`one_end.rs`, `UNSEEN`).
     pub short: Option<Short>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Short {
     pub ns: u64,
-    /// Sleeps for what is asked about, by their stacks.
+    /// Sleeps for the reason in question, by their stacks.
     pub alike_ns: u64,
 }
 
-/// Answers, as far as they were asked for, and those of which that was not seen.
+/// Waits that an answer ended: those with a known request, and those without one.
 #[derive(Debug, Clone, Default)]
 struct Answers {
     sockets: BTreeSet<u64>,
     asked: (u64, u64),
     other_ns: u64,
     others: u64,
-    /// It had asked when its wait began, which then ended for nothing: the next one goes on with it.
+    /// The task had sent its request when a wait began, and that wait ended for nothing. The next wait continues it.
     goes_on: bool,
 }
 
@@ -199,16 +205,16 @@ impl Answers {
     }
 }
 
-/// Threads that were seen to sleep of their own accord, by the stacks of their sleeps. A long wait that comes after short sleeps stands for
-/// them: those that are seen so are few.
+/// The least share of the window that a thread's stacks must show as rests. It is small: a long wait that comes after short sleeps is sampled in
+/// their place.
 const RESTS: f64 = 0.001;
 
-/// What a thread's sleeps were by their stacks, which stand for those that are too short for rows, too.
+/// A thread's sleeps by their stacks. The stacks also stand for sleeps that are too short for rows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stacked {
-    /// Of its own accord.
+    /// Sleeps of its own accord.
     naps_ns: u64,
-    /// For what is asked about.
+    /// Sleeps for the reason in question.
     alike_ns: u64,
 }
 
@@ -228,7 +234,7 @@ fn stacked(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> BTreeMap<
     all
 }
 
-/// Of these tasks, how they sleep between waits for such a reason.
+/// How each of these tasks sleeps between waits for this reason.
 pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> BTreeMap<u32, Pace> {
     let stacks = ev.stacks();
     let mut rows: Vec<&Span> = ev.spans().unwrap_or_default().iter().collect();

@@ -1,4 +1,4 @@
-//! There is hardly room for another task, in a cgroup or on the host.
+//! A cgroup or the host has hardly room for another task.
 //!
 //! Signal: `pids.current` against `pids.max`, refusals in `pids.events`; tasks of the host against `kernel.threads-max` and
 //! `kernel.pid_max`. A risk: a fork that fails costs an error, not time.
@@ -15,12 +15,12 @@ use crate::shell;
 pub const RULE: Rule = Rule {
     id: "pid-limit",
     question: "Is a cgroup or the host near its PID limit?",
-    what: "A limit on the number of tasks (pids.max of a cgroup, kernel.pid_max, kernel.threads-max) is nearly reached: the next \
+    what: "A limit on the number of tasks (pids.max of a cgroup, kernel.pid_max, kernel.threads-max) is nearly reached. The next \
            fork or thread fails with \"Resource temporarily unavailable\", and programs retry, stall or die.",
     how: "pids.current against pids.max of each cgroup, the rise of max in pids.events, and the tasks in /proc/loadavg against \
-          the host's limits: above 90 %, or any refusal in the window.",
-    limits: "Never a cause. RLIMIT_NPROC (per user) is not looked at. A limit of a parent counts for its children, and is \
-             told for the parent.",
+          the host's limits. Reported from 90 % on, or with any refusal in the window.",
+    limits: "Never a cause. RLIMIT_NPROC (per user): not read. A limit of a parent cgroup: it counts for the children, and is \
+             reported for the parent.",
     sources: "kernel/cgroup/pids.c; kernel/fork.c (max_threads); kernel/pid.c; Documentation/admin-guide/cgroup-v2.rst.",
     can_be_cause: false,
     check,
@@ -29,7 +29,7 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Thread pools and compile jobs come in tens: with less than a tenth left, the next one may fail.
+/// Thread pools and compile jobs start tens of tasks at once: with less than a tenth left, the next one may fail.
 const NEAR: Share = Share::percent(90);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -64,9 +64,11 @@ fn host_finding(name: &str, tasks: u64, limit: u64) -> Finding {
         .titled(format!("{tasks} tasks run on this host, its limit {} is {limit}", name.replace('/', ".")))
         .by(Culprit::new(SubjectKind::Limit, &file, name.replace('/', ".")).at_file(&file))
         .check("tasks (behind the slash) and the limit", command!("cat /proc/loadavg {}", file))
-        .check("who has them", "ps -e -o nlwp,pid,comm --sort=-nlwp | head")
+        .check("the processes with most threads", "ps -e -o nlwp,pid,comm --sort=-nlwp | head")
         .fix(
-            format!("double the limit; find out who makes so many (undo: echo {limit} > {file})"),
+            format!(
+                "double the limit; find out which program starts so many tasks (undo: echo {limit} > {file})"
+            ),
             command!("echo {} > {}", limit.saturating_mul(2), file),
         )
 }
@@ -96,7 +98,7 @@ fn cgroup_finding(ev: &Evidence<'_>, folder: &str, now: u64, limit: u64, refused
     let file = format!("/{folder}/pids.max");
     let quoted = shell::quoted(&file);
     let refusals =
-        if refused > 0 { format!("; {refused} forks were refused in the window") } else { String::new() };
+        if refused > 0 { format!("; forks refused in the window: {refused}") } else { String::new() };
     Finding::risk(RULE.id, ev.names().subject(path.unwrap_or(below)))
         .titled(format!("it has {now} tasks of at most {limit}{refusals}"))
         .by(Culprit::new(SubjectKind::Limit, &file, format!("limit of {limit} tasks")).at_file(&file))
@@ -105,14 +107,14 @@ fn cgroup_finding(ev: &Evidence<'_>, folder: &str, now: u64, limit: u64, refused
             command!("cd {} && cat pids.current pids.max pids.events", format!("/{folder}")),
         )
         .fix(
-            format!("double the limit; find out who makes so many (undo: echo {limit} > {quoted})"),
+            format!("double the limit; find out which program starts so many tasks (undo: echo {limit} > {quoted})"),
             command!("echo {} > {}", limit.saturating_mul(2), file),
         )
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let tasks = ev.load()?.tasks;
-    let evidence = format!("{tasks} tasks run, and no limit on them is near");
+    let evidence = format!("the host has {tasks} tasks, and no limit on tasks is near");
     Ok(check(ev)?.is_empty().then_some(RuledOut { what: "a limit on tasks".into(), evidence }))
 }
 
@@ -151,7 +153,7 @@ mod tests {
         );
         let found = check(&group(host(100), "sys/fs/cgroup/system.slice/a b.service", 50, 4).ev()).unwrap();
         assert_eq!(found[0].victim.name, "a b.service");
-        assert!(found[0].title.ends_with("4 forks were refused in the window"));
+        assert!(found[0].title.ends_with("forks refused in the window: 4"));
         assert_eq!(
             found[0].fixes[0].command.as_deref(),
             Some("echo 200 > '/sys/fs/cgroup/system.slice/a b.service/pids.max'")

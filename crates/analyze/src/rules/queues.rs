@@ -1,4 +1,4 @@
-//! Who waits for one thread that answers one request after the other.
+//! Clients that wait for one thread, which answers one request after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::Evidence;
 use crate::cpu::spread::Loss;
 use crate::graph::{CHAIN_THRESHOLD, HostChain};
 
-/// Waits are so many times as long as it ran: below that hardly anybody stood behind another.
+/// The waits are this many times as long as the thread ran: below that hardly any client waited behind another client.
 const QUEUED: f64 = 1.5;
-/// Who waits for one thread.
+/// The clients that wait for one thread.
 pub(super) struct Queue {
-    /// The most expensive of the chains.
+    /// The hops of the most expensive chain.
     pub hops: Vec<Hop>,
     pub server: Culprit,
     waits: Waits,
     count: u64,
     pub worst: Duration,
-    /// Those who came to where it listens, from within its own tree.
+    /// Clients from the thread's own process tree that connected to the address where it listens.
     clients: BTreeSet<u32>,
 }
 
 /// A queue that costs its clients time.
 pub(super) struct Told<'e> {
     pub victims: Vec<&'e Task>,
-    /// How long they waited, together and in the mean.
+    /// How long they waited, in sum and on average.
     pub time: Duration,
     pub mean: Duration,
     pub loss: Loss,
@@ -62,8 +62,8 @@ pub(super) fn all(ev: &Evidence<'_>, homes: &Homes) -> BTreeMap<u32, Queue> {
 }
 
 impl Queue {
-    /// What its clients lost to it: of their waits, what it cannot have spent on the request of the one who waits. `None`: it was no queue, or cost
-    /// nobody anything to speak of.
+    /// What the clients lost: the part of their waits that the thread cannot have spent on their own requests. `None`: it was no queue, or no
+    /// client lost a noticeable time.
     pub fn told<'e>(&self, ev: &'e Evidence<'_>, homes: &Homes, server: u32) -> Option<Told<'e>> {
         let ran = Duration::from_nanos(ev.task(server)?.exec_ns);
         let is_others = |task: &&Task| homes.differ(task.pid, server) || self.clients.contains(&task.pid);
@@ -84,10 +84,10 @@ impl Queue {
     }
 }
 
-/// The thread at the other end of a socket that ran while the head of the chain waited.
+/// The thread at the other end of the client's socket, which ran while the head of the chain waited.
 fn answering(reported: &HostChain<'_>) -> Option<u32> {
     let [wait, ran] = reported.chain.hops.as_slice() else { return None };
-    // What a pipe brings is the work of a stage before, for one reader.
+    // Data from a pipe are the work of an earlier stage, for one reader.
     let is_request = wait.reason != Reason::Pipe && matches!(wait.detail, Detail::Peer { .. });
     let is_it = is_request && ran.reason == Reason::Running && reported.chain.leaf.kind == SubjectKind::Task;
     reported.chain.leaf.id.parse().ok().filter(|_| is_it)

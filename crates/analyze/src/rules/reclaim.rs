@@ -1,7 +1,7 @@
 //! Tasks had to free memory themselves because the host had none left.
 //!
-//! Signal: wall time in direct reclaim, by task. Lost: not measured yet: what else the task could have done with a host
-//! that has memory shows only in an experiment, so this rule makes risks. Not this rule: reclaim at a cgroup's limit.
+//! Signal: wall time in direct reclaim, by task. Lost: not measured yet. Only an experiment shows what the task would have done on a
+//! host with enough memory, so this rule makes risks only. Not this rule: reclaim at a cgroup's limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,13 @@ use crate::names;
 
 pub const RULE: Rule = Rule {
     id: "reclaim",
-    question: "Do tasks have to free memory themselves before they get a page?",
-    what: "The host is short of memory: kswapd does not free pages fast enough, and a task that needs one reclaims \
-           itself (direct reclaim), in the middle of whatever it was doing.",
-    how: "Direct reclaim is timed from its tracepoints, task by task. Reported from 1 s a minute, or 900 ms at a time.",
-    limits: "Makes risks only: the time in reclaim is known, what it cost the work is not. Compaction and the wait for \
-             kswapd (throttle_direct_reclaim) are not in it.",
+    question: "Do tasks have to reclaim memory themselves before they get a page?",
+    what: "The host is short of memory. kswapd does not free pages fast enough, so a task that needs a page reclaims memory itself \
+           (direct reclaim), in the middle of its work.",
+    how: "The time in direct reclaim, from its tracepoints, by task. Reported from 1 s a minute on, or from 900 ms at a time on. \
+          No time lost is computed.",
+    limits: "Risks only: the time in reclaim is known, its cost for the task's work is not. Compaction and the wait for kswapd \
+             (throttle_direct_reclaim): not counted.",
     sources: "mm/page_alloc.c (__alloc_pages_direct_reclaim), mm/vmscan.c (try_to_free_pages).",
     can_be_cause: false,
     check,
@@ -30,9 +31,9 @@ pub const RULE: Rule = Rule {
     shows: |reason, what| reason == Reason::Reclaim && *what == Detail::Thing(Thing::Memory),
 };
 
-/// One second a minute: below, nobody noticed in practice.
+/// One second a minute: less went unnoticed in practice.
 const SHARE_OF_WINDOW: f64 = 1.0 / 60.0;
-/// One stall this long is felt by whoever waits for an answer.
+/// A client that waits for an answer notices one stall of this length.
 const LONG_STALL: Duration = Duration::from_millis(900);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -68,7 +69,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         found.push(
             Finding::risk(RULE.id, victim)
                 .titled(format!(
-                    "its tasks freed memory themselves for {} ({} at worst)",
+                    "its tasks reclaimed memory themselves for {}, worst {}",
                     seconds(time),
                     seconds(worst)
                 ))
@@ -81,7 +82,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
                     "grep -E 'allocstall|pgscan_direct |pgsteal_direct ' /proc/vmstat",
                 )
                 .advice(
-                    "find who uses the memory (the account by cgroup), and limit it or give the host more",
+                    "find the cgroup that uses the memory (the account by cgroup), and limit it (costs it reclaim, or a kill), or \
+                     give the host more memory",
                 ),
         );
     }
@@ -90,7 +92,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let count: u64 = ev.memory()?.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
-    let evidence = "no task had to free memory itself".to_owned();
+    let evidence = "no task had to reclaim memory itself".to_owned();
     Ok((count == 0).then(|| RuledOut { what: "memory pressure on the host".into(), evidence }))
 }
 
@@ -121,7 +123,7 @@ mod tests {
     fn tells_of_tasks_that_free_memory_for_long() {
         let found = check(&Evidence::of(&host(400, 90))).unwrap();
         assert_eq!((found[0].kind, found[0].lost, found[0].victim.id.as_str()), (Kind::Risk, None, "/web"));
-        assert_eq!(found[0].title, "its tasks freed memory themselves for 400 ms (90 ms at worst)");
+        assert_eq!(found[0].title, "its tasks reclaimed memory themselves for 400 ms, worst 90 ms");
     }
 
     #[test]

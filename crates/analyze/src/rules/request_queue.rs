@@ -1,8 +1,8 @@
-//! Clients wait for one thread that answers one request after the other, and is long at one.
+//! Clients wait for one thread that answers one request after the other, and that takes long for one of them.
 //!
-//! Signal: chains of the wait-for graph from several clients' connections to one thread that runs. Lost: of their waits, what that
-//! thread cannot have spent on the request of the one who waits: it ran for one at a time. Not this rule: a service that is stopped or
-//! sleeps (`held-up`), one that gets no CPU (`full-cpus`).
+//! Signal: chains of the wait-for graph that lead from several clients' connections to one thread that runs. Lost: the part of the
+//! clients' waits that the thread cannot have spent on their own requests, because it ran for one client at a time. Not this rule: a
+//! service that is stopped or sleeps (`held-up`), and a service that gets no CPU (`full-cpus`).
 
 use whyslow_model::{Finding, Missing, command, seconds};
 
@@ -13,16 +13,16 @@ use crate::Evidence;
 
 pub const RULE: Rule = Rule {
     id: "request-queue",
-    question: "Do clients wait for one thread that is long at one request?",
-    what: "A program that answers all its clients in one thread (an event loop) does nothing for any of them while it computes for one. A \
-           host that is nearly idle has clients that wait.",
-    how: "The wait-for graph: two clients or more who wait for data over a socket, and at the other end one thread that ran meanwhile. It \
-          ran for one at a time: time lost = their waits less what it ran altogether, less what their other sleeps absorb. Reported \
-          where they waited at least one and a half times as long as it ran, 15 ms in the mean, and lost more than 5 % of \
-          their time and 1 % of the window.",
-    limits: "For whom it ran is not known: one long request and many of medium length are told alike. A thread that hands work to \
-             others, and waits for them, is told by the chain alone.",
-    sources: "epoll(7), select(2); Linux net/ (who sent the data a wait ended with).",
+    question: "Do clients wait for one thread that takes long for one request?",
+    what: "A program answers all its clients in one thread (an event loop). While the thread computes for one client, all other clients \
+           wait, although the host may be nearly idle.",
+    how: "The wait-for graph: two clients or more that wait for data from a socket, and one thread at the other end of it that ran \
+          meanwhile. The thread ran for one client at a time, so time lost = the clients' waits less all CPU time of the thread, less what \
+          the clients' other sleeps absorb. Reported where the waits are at least 1.5 times that CPU time and 15 ms on average, and the \
+          loss is more than 5 % of the clients' time and 1 % of the window.",
+    limits: "The client that the thread ran for: not known, so one long request and many requests of medium length are reported alike. A \
+             thread that hands work to other threads and waits for them: only the chain shows it.",
+    sources: "epoll(7), select(2); Linux net/ (the sender of the data that ended a wait).",
     can_be_cause: true,
     check,
     rules_out: None,
@@ -49,7 +49,7 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, server: u32, queue: &Queue) -> Opti
     let told = queue.told(ev, homes, server)?;
     let name = &queue.server.name;
     let title = format!(
-        "one thread of {name} answers {} clients one after the other: each answer took {} in the mean, up to {}",
+        "one thread of {name} answers {} clients one after the other: each answer took {} on average, worst {}",
         told.victims.len(),
         seconds(told.mean),
         seconds(queue.worst)
@@ -61,13 +61,14 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, server: u32, queue: &Queue) -> Opti
         .between(told.loss.low, told.loss.high)
         .raw_wait(told.time)
         .by(queue.server.clone())
-        .check("what its threads use of a CPU", command!("top -H -b -n 1 -w 120 -p {}", its.tgid))
-        .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
+        .check("the CPU time of each of its threads", command!("top -H -b -n 1 -w 120 -p {}", its.tgid))
+        .check("what each task waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain.clone_from(&queue.hops);
     finding.paid_by = told.victims.iter().map(|task| task.pid).collect();
     finding.overlaps = overlaps;
     Some(finding.advice(format!(
-        "let {name} answer in more threads or processes, or do elsewhere what takes it long (a profile of the thread shows what)"
+        "let {name} answer in more threads or processes (costs memory), or move the long work out of this thread (a profile of the \
+         thread shows it)"
     )))
 }
 

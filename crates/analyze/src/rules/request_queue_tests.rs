@@ -8,7 +8,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 const POLL: u32 = 7;
 
-/// From when to when, in ms: on a CPU, and asleep.
+/// A row that begins with running and ends with a sleep. The times are in ms: begin, begin of the sleep, wake-up.
 fn row(pid: u32, (from, at, woken): (u64, u64, u64)) -> Span {
     Span {
         pid,
@@ -23,7 +23,7 @@ fn row(pid: u32, (from, at, woken): (u64, u64, u64)) -> Span {
     }
 }
 
-/// A client that has asked, and waits until the thread 9 sends.
+/// A client that has sent a request, and waits until the thread 9 sends the answer.
 fn asks(pid: u32, from: u64, each: u64) -> Span {
     Span {
         state: State::Sleep,
@@ -34,7 +34,7 @@ fn asks(pid: u32, from: u64, each: u64) -> Span {
     }
 }
 
-/// So many clients each wait four times, for so many ms; the thread runs for so many ms of the second.
+/// `clients` clients wait four times each, for `each` ms; the thread runs for `ran` ms of the second.
 fn host(clients: u32, each: u64, ran: u64) -> Recording {
     let mut spans: Vec<Span> =
         (1..=clients).flat_map(|pid| (0..4).map(move |turn| asks(pid, turn * 250, each))).collect();
@@ -67,7 +67,7 @@ fn fires_when_clients_stand_behind_each_other_before_one_thread() {
     let found = found(&host(5, 100, 400));
     assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
     assert_eq!(found[0].culprit.as_ref().unwrap().id, "9");
-    // 2 s of waits, of which it ran 400 ms for those who waited.
+    // 2 s of waits, of which the thread ran 400 ms for the waiters.
     let lost = found[0].lost.unwrap().as_millis();
     assert!((1590..=1600).contains(&lost), "{lost}");
     assert!(found[0].title.contains("5 clients"), "{}", found[0].title);
@@ -77,7 +77,7 @@ fn fires_when_clients_stand_behind_each_other_before_one_thread() {
 fn is_quiet_about_a_client_that_is_alone_and_about_short_requests() {
     assert_eq!(found(&host(1, 100, 400)), Vec::new());
     assert_eq!(found(&host(5, 10, 100)), Vec::new());
-    assert_eq!(found(&host(2, 100, 800)), Vec::new(), "each had it for himself, nearly");
+    assert_eq!(found(&host(2, 100, 800)), Vec::new(), "each client had the thread nearly to itself");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn cannot_tell_without_timelines() {
     assert!(check(&Evidence::of(&rec)).is_err());
 }
 
-/// All in one job of one terminal, started by its shell, which has used most.
+/// All tasks are in one job of one terminal, started by its shell.
 fn in_one_session() -> Recording {
     let mut rec = host(5, 100, 400);
     let group = whyslow_model::table::Cgroup { id: 5, path: "/jobs".into(), ..Default::default() };
@@ -137,10 +137,10 @@ fn is_quiet_about_parts_of_one_program() {
     assert_eq!(found(&rec), Vec::new(), "ends of a pair of sockets");
     let mut rec = in_one_session();
     change(&mut rec, 1..=5, |task| task.ppid = 9);
-    assert_eq!(found(&rec), Vec::new(), "it has started them");
+    assert_eq!(found(&rec), Vec::new(), "the service has started the clients");
     let mut rec = in_one_session();
     change(&mut rec, 1..=5, |task| task.ppid = 4000);
-    assert_eq!(found(&rec), Vec::new(), "who has started them is not known");
+    assert_eq!(found(&rec), Vec::new(), "the clients' parent is not known");
     let mut rec = in_one_session();
     change(&mut rec, 9..=9, |task| task.comm = "client".into());
     assert_eq!(found(&rec), Vec::new(), "ranks of one job");

@@ -1,8 +1,8 @@
-//! TCP had to send segments again: packets are lost, or a peer does not answer.
+//! TCP had to retransmit segments: packets are lost, or a peer does not answer.
 //!
-//! Signal: `RetransSegs` against `OutSegs` (net/snmp), per network namespace, without SYNs that were retransmitted
+//! Signal: `RetransSegs` against `OutSegs` (net/snmp), per network namespace, without retransmitted SYNs
 //! (`TCPSynRetrans`: a peer that does not accept, see `listen-overflow`).
-//! Lost: not measured: how long a segment was missed is not in the counters. A risk.
+//! Lost: not measured, because the counters do not say how long a segment was missing. A risk.
 
 use whyslow_model::{Finding, Missing, RuledOut, Share, Subject, SubjectKind};
 
@@ -13,12 +13,12 @@ use crate::evidence::Netns;
 pub const RULE: Rule = Rule {
     id: "retransmits",
     question: "Did TCP retransmit segments?",
-    what: "A segment that is lost is retransmitted after a round trip at best, after 200 ms and more at worst. \
-           The sender and whoever waits for it stand still.",
-    how: "Segments retransmitted against all segments sent in the window, per network namespace, without SYNs: at least \
-          10 segments and 1 % of those sent.",
-    limits: "The counters name no connection and no time lost, so it makes risks only. A single lost segment of a \
-             quiet connection can cost 200 ms and is below the thresholds.",
+    what: "TCP retransmits a lost segment after one round trip at best, and after 200 ms or more at worst. \
+           Meanwhile the sender, and every task that waits for it, stands still.",
+    how: "Segments retransmitted against all segments sent in the window, per network namespace, without SYNs. Reported from \
+          10 segments and 1 % of the sent segments on. No time lost is computed.",
+    limits: "Risks only: the counters name no connection and no time lost. A single lost segment of a quiet connection: not \
+             reported, though it can cost 200 ms.",
     sources: "net/ipv4/tcp_output.c (__tcp_retransmit_skb), net/ipv4/proc.c; bpftune takes 1 % as lossy",
     can_be_cause: false,
     check,
@@ -27,9 +27,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// bpftune changes its congestion control at 1 % loss: throughput of loss-based control falls off there.
+/// bpftune changes the congestion control at 1 % loss: there the throughput of loss-based congestion control falls off.
 const LOSSY: Share = Share::percent(1);
-/// Fewer are chance: a share of less is not a rate.
+/// Fewer retransmits are chance: a share of so few is not a rate.
 const LEAST_AGAIN: u64 = 10;
 /// Fewer segments sent than this rule nothing out.
 const LEAST_SENT: u64 = 100;
@@ -54,9 +54,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let share = Share::of(again as f64, sent as f64);
         Finding::risk(RULE.id, Subject::new(SubjectKind::Kernel, net.inode.clone(), namespace(&net)))
             .titled(format!("{share} of {sent} TCP segments were retransmitted ({again})"))
-            .check("which connections: retrans: in each line", "ss -tin")
+            .check("the connections that retransmit (retrans: in each line)", "ss -tin")
             .advice(
-                "look for the lossy hop: errors and drops of the interfaces, a full qdisc, the path (mtr)",
+                "look for the hop that loses packets: errors and drops of the interfaces, a full qdisc, the path (mtr)",
             )
     });
     Ok(found.collect())
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A window in which so many segments were sent, retransmitted, and SYNs retransmitted.
+    /// A window in which this many segments were sent (`sent`) and retransmitted (`again`), with `syns` SYNs among the latter.
     fn window(sent: u64, again: u64, syns: u64) -> Recording {
         let snapshot = |at, file: &str, text| FileSnapshot {
             at: Duration::from_secs(at),
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(found[0].title, "5 % of 1000 TCP segments were retransmitted (50)");
     }
 
-    /// A live host is read as "host" and among its namespaces, at moments that differ.
+    /// On a live host its own namespace is read twice, as "host" and among its namespaces, at different moments.
     #[test]
     fn the_namespace_of_the_host_is_reported_once() {
         let mut rec = window(1000, 50, 0);

@@ -1,4 +1,4 @@
-//! Connects whose SYN or first data had to be retransmitted, and what their clients lost by it.
+//! Connects whose SYN or first data had to be retransmitted, and what their clients lost.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use crate::hashing::Table;
 
 /// What clients lost.
 pub(super) struct Paid {
-    /// Who paid: the client process that lost most speaks for all.
+    /// The victim: the client process that lost most stands for all of them.
     pub clients: Subject,
-    /// Connects that were retransmitted while somebody waited.
+    /// Connects that were retransmitted while their client waited.
     pub retried: u64,
     /// The longest of them.
     pub worst: Option<Duration>,
@@ -21,11 +21,11 @@ pub(super) struct Paid {
     pub raw: Duration,
     /// The client tasks' time in the window.
     pub wall: Duration,
-    /// Time in which they did nothing else.
+    /// Time in which the client tasks did nothing else.
     pub blocked: Duration,
-    /// Time in which they did other things, too.
+    /// Time in which the client tasks also did other things.
     pub watched: Duration,
-    /// The part of it that their waiting connects make up.
+    /// `watched`, with each moment weighted by the share of the task's connects that were being retried.
     pub watched_share: Duration,
 }
 
@@ -36,8 +36,8 @@ struct Port<'r> {
     to: Table<&'r str, Vec<&'r table::Connect>>,
 }
 
-/// All connects, and what was paid at the addresses that were asked for: servers open one socket for each of their threads at
-/// one address (SO_REUSEPORT).
+/// All connects, and the loss at each address once it was computed: a server may open one socket for each of its threads at one
+/// address (SO_REUSEPORT).
 pub(super) struct Connects<'r> {
     ports: Table<(u32, &'r str), Port<'r>>,
     paid: Table<(u32, &'r str), Rc<Paid>>,
@@ -67,7 +67,7 @@ impl<'r> Connects<'r> {
         paid
     }
 
-    /// Those that went to this listener.
+    /// The connects that went to this listener.
     pub fn reaching(&self, l: &table::Listener) -> Vec<&'r table::Connect> {
         let Some((at, port)) = l.local.rsplit_once(':') else { return Vec::new() };
         let Some(port) = self.ports.get(&(l.netns, port)) else { return Vec::new() };
@@ -79,12 +79,12 @@ impl<'r> Connects<'r> {
     }
 }
 
-/// Connects that were retransmitted while somebody waited.
+/// Connects that were retransmitted while their client waited.
 fn awaited(c: &table::Connect) -> u64 {
     c.retried.saturating_add(c.unanswered).saturating_sub(c.abandoned)
 }
 
-/// What was lost with these.
+/// What the clients lost with these connects.
 pub(super) fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
     let sum = |of: fn(&table::Connect) -> u64| to_it.iter().map(|c| of(c)).fold(0, u64::saturating_add);
     let usual = sum(|c| c.prompt_ns).checked_div(sum(|c| c.prompt)).unwrap_or(0);
@@ -112,7 +112,7 @@ pub(super) fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
     paid
 }
 
-/// The longest that a task can have waited: the time that it lived and neither ran nor was ready to.
+/// The longest time that a task can have waited: the time that it lived, and neither ran nor was runnable.
 fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
     let window = u64::try_from(ev.window().as_nanos()).unwrap_or(u64::MAX);
     let task = ev.task(pid);
@@ -129,7 +129,11 @@ fn clients(ev: &Evidence<'_>, paying: &[&table::Connect]) -> Subject {
     let (tgid, comm) = worst.map_or((0, "a client"), |(tgid, (_, comm))| (*tgid, *comm));
     let others = by_process.len().saturating_sub(1);
     let comm = ev.process_name(tgid, comm);
-    let name = if others == 0 { comm } else { format!("{comm} and {others} other clients") };
+    let name = match others {
+        0 => comm,
+        1 => format!("{comm} and 1 other client"),
+        _ => format!("{comm} and {others} other clients"),
+    };
     Subject::new(SubjectKind::Task, tgid.to_string(), name)
 }
 

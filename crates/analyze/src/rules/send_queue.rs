@@ -1,7 +1,12 @@
 //! Packets wait in the queue of a network device that has a rate or a delay of its own: a shaper.
 //!
-//! Signal: looks at sockets whose packets were in such a queue, and who waited meanwhile: for data that came from there, on this host, or for room
-//! to write. Lost: those waits, for the part of the window in which packets were queued. Not this rule: queues that nobody has set a rate for.
+//! Signal: samples of sockets whose packets were in such a queue, and the threads of this host that waited meanwhile: for data from such a socket,
+//! or for room to write. Lost: these waits, for the part of the window in which packets were queued. Not this rule: queues without a configured
+//! rate or delay.
+//!
+//! A sample shows the bytes of a socket that its device has not taken yet, and the packets in that device's queue. The waits that count are waits
+//! for data of connections between the same two hosts, and waits for room to write. The loss is the part of these waits that the share of samples
+//! with a queue explains. Its lower bound is the part that the waiters' other sleeps cannot have made up for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,17 +27,16 @@ use crate::{Evidence, names};
 pub const RULE: Rule = Rule {
     id: "send-queue",
     question: "Do packets wait in the queue of a device that has a rate of its own?",
-    what: "A queueing discipline of a network device (tc: tbf, htb, hfsc, netem) lets packets go at a rate that somebody has set, or holds them for \
-           a time. What is sent faster waits there, on an idle network, and so does whoever waits for it.",
-    how: "At some looks at all TCP sockets: bytes of the socket that its device has not taken, and packets in that device's queue. Followed to the \
-          threads of this host that wait for data of connections between the two, and to those that wait for room to write. Counterfactual: no such rate. \
-          Time lost = the part of these waits that the part of the looks with a queue explains; at least what the waiters' other sleeps cannot \
-          have made up for.",
-    limits: "From five looks, and a quarter of them with a queue, on. A client on another host is not seen; then who sends is told only where it \
-             waits itself. Needs Linux 6.3 to know the connection of a client's wait. Not seen: a shaper behind the device that the socket sends \
-             through (of the host's end of a container's device, below a bridge, a bond or a VLAN), queues below one with several (mq), pacing (fq), \
-             policers, which drop, and sockets that their process has closed. Of a queue with classes (htb, hfsc) it is not known in which of them \
-             the packets are, nor whether its rate is the line's. Whether the rate is wanted (a backup's) only its owner knows.",
+    what: "A queueing discipline of a network device (tc: tbf, htb, hfsc, netem) sends packets at a configured rate, or delays them. Packets that a \
+           process sends faster wait in the queue, although the network is idle, and so do the threads that wait for these packets.",
+    how: "Samples of all TCP sockets: bytes that the device has not taken yet, and packets in the device's queue. Counterfactual: no such rate. Time \
+          lost = the waits of this host's threads for data from these sockets and for room to write, for the share of samples with a queue; reported \
+          with at least five samples, of which three and a quarter of all have a queue.",
+    limits: "A client on another host: not seen; then the sender is reported only if it waits itself. The connection of a client's wait: known from \
+             Linux 6.3 on. Not seen: a shaper behind the device that the socket sends through (the host's end of a container's device, or below a bridge, \
+             a bond or a VLAN), queues below a multi-queue discipline (mq), pacing (fq), policers (they drop), and sockets that their process has closed. \
+             A queue with classes (htb, hfsc): it is not known which class the packets are in, nor whether its rate is that of the line. A rate that is \
+             intended (for a backup): reported, too; only its owner knows.",
     sources: "tc(8), tc-tbf(8), tc-htb(8), tc-netem(8); net/sched/sch_tbf.c, net/core/sock.c (sk_wmem_alloc), net/ipv4/tcp_output.c (tcp_tsq_handler).",
     can_be_cause: true,
     check,
@@ -41,14 +45,14 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Queueing disciplines with a rate, or a delay, of their own (net/sched/sch_*.c); the probe has others left out, too.
+/// Queueing disciplines with a rate or a delay of their own (net/sched/sch_*.c). The probe leaves out all others, too.
 const SHAPERS: [&str; 4] = ["tbf", "htb", "hfsc", "netem"];
-/// Fewer looks than this part of all, or fewer at all, may have met a burst.
+/// A smaller share of samples with a queue, or fewer of them, may have been a burst.
 const LEAST_PART: f64 = 0.25;
 const LEAST_QUEUED: u64 = 3;
 const LEAST_LOOKS: u64 = 5;
 
-/// A device that holds packets of sockets back.
+/// A device whose queue holds back packets of sockets.
 struct Queue<'r> {
     sockets: Vec<&'r Socket>,
 }
@@ -68,7 +72,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(queues.values().filter_map(|queue| finding(ev, &homes, tasks, spans, queue)).collect())
 }
 
-/// Looks at which the device's queue had packets. A connection lasts for a request, often: it alone is met once.
+/// Samples in which the device's queue had packets. Many connections last for one request, so a single one is in one sample only.
 fn looks_with_queue(socket: &Socket) -> u64 {
     socket.queued.max(socket.device_queued)
 }
@@ -80,7 +84,7 @@ fn is_shaped(socket: &Socket) -> bool {
     socket.queued > 0 && is_lasting && SHAPERS.contains(&socket.qdisc.as_str())
 }
 
-/// `None`: no task of this host was late for it.
+/// `None`: no task of this host lost time because of it.
 fn finding(
     ev: &Evidence<'_>,
     homes: &Homes,
@@ -92,7 +96,7 @@ fn finding(
     waits.retain(|pid, _| !ev.is_own(*pid, *pid));
     let most = queue.sockets.iter().max_by_key(|socket| socket.queued)?;
     let window = ev.window();
-    // Looks are few: they say for how much of the window there was a queue, not in which wait.
+    // There are few samples: they show for which share of the window there was a queue, not during which wait.
     let queued = window.as_secs_f64() * looks_with_queue(most) as f64 / most.looks.max(1) as f64;
     let longest = waits.values().max().map_or(0.0, Duration::as_secs_f64);
     let part = (queued / longest.max(f64::MIN_POSITIVE)).min(1.0);
@@ -115,7 +119,7 @@ fn finding(
     );
     let finding = Finding::cause(RULE.id, victim, loss.likely)
         .titled(format!(
-            "packets that {sender} sends wait in the queue of {device}, which has a rate or a delay of its own ({qdisc}; at {} of {} looks)",
+            "packets that {sender} sends wait in the queue of {device}, which has a rate or a delay of its own ({qdisc}; in {} of {} samples)",
             looks_with_queue(most), most.looks
         ))
         .on(format!("send queue of {device}"))
@@ -125,18 +129,18 @@ fn finding(
         .by(Culprit::new(SubjectKind::Device, device.clone(), format!("the queue of {device} ({qdisc})")))
         .hop(hop)
         .check(
-            "its rate, and what waits there (backlog, overlimits)",
+            "the rate of the queue, and the packets that wait in it (backlog, overlimits)",
             command!("nsenter -n -t {} tc -s qdisc show dev {}", most.tgid, device),
         )
-        .check("its classes' rates, if it has such", command!("nsenter -n -t {} tc -s class show dev {}", most.tgid, device))
+        .check("the rates of its classes, if it has any", command!("nsenter -n -t {} tc -s class show dev {}", most.tgid, device))
         .advice(format!(
-            "if it is not wanted so: raise the rate of {device}, or take it away (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
+            "if the rate is not intended: raise the rate of {device}, or delete its qdisc (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
         ));
     Some(Finding { paid_by: waits.keys().copied().collect(), ..finding })
 }
 
-/// A part of what they waited. An answer comes in pieces, each of which ends a wait: none of them alone tells how its reader sleeps after
-/// long ones, so that what sleeps may have made up for is a bound.
+/// The loss: this part of the waits. An answer arrives in pieces, and each piece ends a wait. So no single wait shows how long its reader sleeps
+/// after long waits, and the part that sleeps may have made up for only lowers the lower bound.
 fn lost(victims: &[&Task], waits: &Waits, part: f64) -> Loss {
     let mut loss = Loss::default();
     for task in victims {
@@ -153,7 +157,7 @@ fn lost(victims: &[&Task], waits: &Waits, part: f64) -> Loss {
     loss
 }
 
-/// Waits for data that came from such a socket, and for room to write to one.
+/// Waits for data from such a socket, and for room to write to such a socket.
 fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
     let mut waits = Waits::new();
     let mut add = |pid: u32, ns: u64| {
@@ -165,7 +169,7 @@ fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
     let room: Set<u32> = stacks.iter().filter(is_for_room).map(|stack| stack.id).collect();
     let for_room = |span: &Span| span.stack.is_some_and(|id| room.contains(&id));
     for span in spans {
-        // Of several processes that have the socket open the oldest is told: it may be the client's own.
+        // The probe reports the oldest of several processes that have the socket open: that may be the client itself.
         let is_late = queue
             .sockets
             .iter()
@@ -179,8 +183,8 @@ fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
 
 const FOR_ROOM: &str = "sk_stream_wait_memory";
 
-/// Its data ended the wait of a client, or those of another connection between these two: a service that waits for what others send has nothing
-/// else to do.
+/// Whether data of this socket, or of another connection between the same two hosts, ended the wait of a client. A service that waits for
+/// requests does not count: it has nothing else to do.
 fn is_for_data_of(span: &Span, sender: &Socket) -> bool {
     let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
     let ready = span.waker.as_ref().and_then(|waker| waker.delivery.as_ref()?.ready.as_ref());

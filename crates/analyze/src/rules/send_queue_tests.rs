@@ -6,7 +6,7 @@ use crate::evidence::fixture::Fixture;
 
 const MS: u64 = 1_000_000;
 
-/// A service that sends through a shaped device, queued at so many of 10 looks.
+/// A service that sends through a shaped device; its packets are queued in `queued` of 10 samples.
 fn service(queued: u64, qdisc: &str) -> Socket {
     Socket {
         netns: 5,
@@ -37,7 +37,7 @@ fn span(pid: u32, at_ms: u64, ms: u64) -> Span {
     }
 }
 
-/// Waits of the client 7, which data of that connection end.
+/// Waits of the client 7, which data of the connection from `local` end.
 fn waits(local: &str) -> Vec<Span> {
     let ready = Ends { local: local.into(), peer: "10.0.0.2:80".into(), ..Ends::default() };
     let delivery = Some(Box::new(Delivery { ready: Some(ready), ..Delivery::default() }));
@@ -69,13 +69,13 @@ fn fires_where_a_client_waits_for_what_a_shaper_holds() {
     assert_eq!((found.len(), found[0].kind, found[0].victim.name.as_str()), (1, Kind::Cause, "app"));
     assert_eq!(found[0].lost, Some(Duration::from_millis(720)));
     let (low, high) = found[0].lost_range.unwrap();
-    assert_eq!((low.as_millis(), high.as_millis()), (690, 720), "it rests for 30 ms");
-    let said = "packets that images sends wait in the queue of veth0, which has a rate or a delay of its own (tbf; at 8 of 10 looks)";
+    assert_eq!((low.as_millis(), high.as_millis()), (690, 720), "the client rests for 30 ms");
+    let said = "packets that images sends wait in the queue of veth0, which has a rate or a delay of its own (tbf; in 8 of 10 samples)";
     assert_eq!(found[0].title, said);
     assert_eq!(found[0].culprit.as_ref().map(|culprit| culprit.id.as_str()), Some("veth0"));
 }
 
-/// curl(1) in a loop: each connection is met at one look, and some at none.
+/// curl(1) in a loop: each connection is in one sample at most.
 #[test]
 fn a_client_that_connects_for_each_request_waits_for_the_device_all_the_same() {
     let met = |port: u16, device_queued| Socket {
@@ -89,10 +89,10 @@ fn a_client_that_connects_for_each_request_waits_for_the_device_all_the_same() {
     };
     assert_eq!(of(8, "10.0.0.1:50000"), Some(Duration::from_millis(720)));
     assert_eq!(of(2, "10.0.0.1:50000"), None, "a burst");
-    assert_eq!(of(8, "10.0.0.7:50000"), None, "another way");
+    assert_eq!(of(8, "10.0.0.7:50000"), None, "between other hosts");
 }
 
-/// A parent that has its child's end open still.
+/// A parent that still has its child's end of the connection open.
 #[test]
 fn a_client_that_has_both_ends_open_is_late_for_its_answers() {
     let shared = Socket { tgid: 7, ..service(8, "tbf") };
@@ -110,14 +110,14 @@ fn a_queue_at_few_looks_explains_no_more_than_that() {
 fn who_sleeps_for_room_to_write_is_late_for_it() {
     let spans = (0..8).map(|n| Span { stack: Some(3), ..span(9, n * 100, 90) }).collect();
     let mut host = host(vec![service(9, "htb")], spans);
-    assert_eq!(check(&host.ev()), Ok(vec![]), "not by another stack");
+    assert_eq!(check(&host.ev()), Ok(vec![]), "another stack is no wait for room");
     let kernel =
         ["schedule", "wait_woken", "sk_stream_wait_memory+0x1", "tcp_sendmsg"].map(str::to_owned).to_vec();
     host.0.tables.stacks = Some(vec![Stack { id: 3, kernel, ..Stack::default() }]);
     assert_eq!(check(&host.ev()).unwrap()[0].victim.name, "images");
 }
 
-/// A log server has nothing to do but to wait for what its clients ship.
+/// A log server has nothing to do but wait for data from its clients.
 #[test]
 fn a_service_that_waits_for_its_clients_is_not_late() {
     let mut spans = waits("10.0.0.1:40000");

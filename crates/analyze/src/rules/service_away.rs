@@ -1,8 +1,13 @@
-//! Connections are refused: the service that they are for is away, and its clients sleep until they try again.
+//! Connections are refused because their service is away, and the clients sleep until they try again.
 //!
-//! Signal: connections that ended with ECONNREFUSED, the client's only sleep between that and its next attempt, and who began or ceased to listen
-//! there. Lost: those sleeps, if it rests less there else. Not this rule: a client that has another address to go to, and does so at once; one that
-//! waits for its own clients meanwhile; a listen queue that is full.
+//! Signal: connections that ended with ECONNREFUSED; the client's only sleep between that and its next attempt; the processes that began or ceased
+//! to listen at this address. Lost: these sleeps, if the client rests less after connections that succeed. Not this rule: a client that connects to
+//! another address at once; a client that waits for its own clients meanwhile; a full listen queue.
+//!
+//! Sleeps count if they are in nanosleep(2), and on average at least twice as long as the thread's rests at this address after connections that
+//! succeeded (with fewer than three rests: in any case). Above 5 % of a thread's time, and from 100 ms of all threads on, they are time lost. Else
+//! the refused connections are failed calls, because their loss is no time: from three on, if their service was seen to go or to come; from ten
+//! on, if it was not, and no client's process had a connection to that port in the window.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,18 +25,16 @@ use crate::{Evidence, names};
 pub const RULE: Rule = Rule {
     id: "service-away",
     question: "Are connections refused because a service is away?",
-    what: "A service has ended, is being started again, or does not listen yet. A client that connects is refused at once, sleeps and tries again, \
-           until it is back; or gives its own clients an error.",
-    how: "TCP connections that were refused; the one sleep that a thread had from there to its next attempt at that address, where it sleeps in \
-          nanosleep(2), and twice as long as it rests there after connections that were made; sockets that began or ceased to listen in the window, with their \
-          process and how it ended. Time lost = those sleeps, from 5 % of a thread's time on. Connections that were refused while their service was \
-          seen to go or to come are failed calls, from three on; else from ten on, of processes that reach that port nowhere else: no time measures \
-          what is lost with them.",
-    limits: "TCP alone; of a unix socket see failed-calls. What an event loop (Node, nginx) sleeps until it tries again is not told from what it \
-             sleeps until it has something to ask: its connections are failed calls. Not seen: sleeps of more than 2 s; of Go, whose threads are not \
-             its goroutines; a client that is a new process for each attempt; the sleep that is not over when the window ends. A prober that never \
-             gets through in the window looks like a client that is stuck. A service in another network namespace or on another host is known by its \
-             address alone; a packet filter may refuse in its place.",
+    what: "A service has ended, is restarting, or does not listen yet. The kernel refuses a client's connection at once. The client sleeps and tries \
+           again until the service is back, or returns an error to its own clients.",
+    how: "Refused TCP connections, the thread's sleep in nanosleep(2) until its next attempt at that address, and the sockets that began or ceased to \
+          listen there. Time lost = these sleeps, if they are twice as long as the thread's usual rests there, and from 5 % of its time on. Else the \
+          connections count as failed calls: from three on if the service was seen to go or to come, else from ten on if the clients reach that port nowhere.",
+    limits: "Unix sockets: see failed-calls. An event loop (Node, nginx): its sleeps until the next attempt cannot be distinguished from its sleeps until \
+             the next request, so its connections are failed calls. Sleeps of more than 2 s: not seen. Go: sleeps not seen, because its threads are not \
+             its goroutines. A client that starts a new process for each attempt: not seen. A sleep that has not ended when the window ends: not seen. \
+             A prober whose connections never succeed in the window: looks like a client that is stuck. A service in another network namespace or on \
+             another host: only its address is known, and a packet filter may refuse in its place.",
     sources: "net/ipv4/tcp_input.c (tcp_reset), net/ipv4/inet_connection_sock.c (inet_csk_listen_start); connect(2), wait(2).",
     can_be_cause: true,
     check,
@@ -40,27 +43,27 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Less than this is a moment.
+/// Less than this is not worth a line.
 const LEAST_LOST: Duration = Duration::from_millis(100);
 /// Less than this share of a thread's time is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// Sleeps that are so many times as long as usual rests are others.
+/// Sleeps this many times as long as the usual rests are sleeps before a retry.
 const LONGER: u64 = 2;
-/// Of fewer rests there is no mean.
+/// With fewer rests there is no mean.
 const ENOUGH: u64 = 3;
-/// Fewer that were refused may be a look whether somebody is there, ...
+/// Fewer refused connections may be a check whether the service is there.
 const RECURS: u64 = 3;
-/// ... and fewer than these, where nobody was seen to go or to come.
+/// The same, if no process was seen to begin or to cease to listen there.
 const OFTEN: u64 = 10;
 /// Fewer connections rule nothing out.
 const LEAST_CONNECTS: u64 = 10;
-/// Findings that are reported.
+/// Further findings are counted only: a report is read by people.
 const MOST_REPORTED: usize = 8;
 
-/// A place in a network namespace.
+/// An address in a network namespace.
 type Place<'r> = (u32, &'r str);
 
-/// Clients that were refused there, and what it cost them.
+/// Clients whose connections to one address were refused, and what that cost them.
 struct Refused<'r> {
     rows: Vec<&'r Connect>,
     lost: Vec<(&'r Connect, Duration)>,
@@ -127,12 +130,12 @@ impl<'r> Refused<'r> {
     fn is_failing(&self, all: &[Connect]) -> bool {
         match self.server() {
             Some(server) if server.closed > 0 || server.absent_ns > 0 => self.count() >= RECURS,
-            // A client may know another address of the name that it asks for.
+            // A client may know another address of the same name.
             _ => self.count() >= OFTEN && !self.rows.iter().any(|row| has_another_address(all, row)),
         }
     }
 
-    /// The threads that lost time; else the processes.
+    /// Whether this task is a victim: a thread that lost time, or the process if no thread did.
     fn is_victim(&self, task: &Task) -> bool {
         match self.is_cause() {
             true => self.lost.iter().any(|(row, _)| row.pid == task.pid),
@@ -141,8 +144,8 @@ impl<'r> Refused<'r> {
     }
 }
 
-/// Sleeps of a thread before it tried again, if they were no rhythm of its own: a prober that looks in every second sleeps as long where it gets
-/// through, and has lost nothing.
+/// A thread's sleeps before it tried again, if they were longer than its usual rests. A prober that connects every second sleeps as long after a
+/// connection that succeeded, and has lost nothing.
 fn slept_for_it(row: &Connect) -> Duration {
     let usual = if row.rests >= ENOUGH { row.rested_ns / row.rests } else { 0 };
     let nap = row.slept_ns / row.naps.max(1);
@@ -153,7 +156,7 @@ fn lived(ev: &Evidence<'_>, row: &Connect) -> Duration {
     ev.task(row.pid).map_or(ev.window(), |task| Duration::from_nanos(task.lived_ns)).min(ev.window())
 }
 
-/// Whether its process is connected to that port elsewhere.
+/// Whether the client's process had a connection to the same port: it may know several addresses of one name.
 fn has_another_address(all: &[Connect], row: &Connect) -> bool {
     let port = |row: &Connect| row.peer.rsplit_once(':').map(|(_, port)| port.to_owned());
     all.iter().any(|other| other.tgid == row.tgid && other.done > 0 && port(other) == port(row))
@@ -199,11 +202,11 @@ fn absent(ev: &Evidence<'_>, server: &Server) -> String {
     let away = seconds(Duration::from_nanos(server.absent_ns));
     match (server.ended, server.closed, server.absent_ns) {
         (0, 0, 0) => format!(", though {name} listens there"),
-        // It went while the probes were loaded.
+        // The service went away while the probes were being loaded.
         (0, 0, _) if Duration::from_nanos(server.absent_ns) >= ev.window() => {
             format!(": {name}, which listened there, was gone when the window began")
         }
-        (0, 0, _) => format!(": {name} has listened there only since {away} of the window were over"),
+        (0, 0, _) => format!(": {name} began to listen there only after {away} of the window"),
         (0, closed, _) => {
             format!(
                 ": {name}, which listens there, closed its socket {} and was away for {away}",
@@ -225,7 +228,7 @@ fn times(n: u64) -> String {
     }
 }
 
-/// As of wait(2).
+/// The exit status as in wait(2).
 fn how_it_ended(status: u32) -> String {
     match status & 0x7f {
         0 => format!("status {}", (status >> 8) & 0xff),
@@ -255,15 +258,15 @@ fn with_advice(found: Finding, first: &Connect, server: Option<&Server>) -> Find
     match server {
         Some(server) if server.ended > 0 && server.status & 0x7f != 0 => found
             .check("whether the kernel killed it", "dmesg | grep -iE 'killed process|segfault|general protection'")
-            .advice("find out who or what killed it; let its clients try again sooner, or elsewhere"),
+            .advice("find out what killed it; let its clients try again sooner (costs more attempts), or connect elsewhere"),
         Some(server) if server.closed > 0 => found.advice(
-            "find out from its log why it went; start it again sooner, or keep its socket open meanwhile (systemd.socket)",
+            "find out from its log why it ended; restart it sooner, or keep its socket open meanwhile (systemd.socket)",
         ),
         Some(server) if server.absent_ns == 0 => {
-            found.advice("look for a packet filter that refuses in its place (REJECT), and whether the address is right")
+            found.advice("look for a packet filter that refuses in its place (REJECT), and check whether the address is right")
         }
         _ => found.advice(
-            "start the service before its clients, or let these wait for it; look whether address and port are right",
+            "start the service before its clients, or let the clients wait for it; check whether address and port are right",
         ),
     }
 }

@@ -11,7 +11,7 @@ fn client(pid: u32, comm: &str) -> Task {
     Task { pid, tgid: pid, comm: comm.into(), lived_ns: 1000 * MS, sleep_ns: 900 * MS, ..Task::default() }
 }
 
-/// A client that was refused 20 times, and slept so long in between.
+/// A client whose connections were refused 20 times, and that slept for `slept_ms` in between.
 fn refused(slept_ms: u64, server: Option<Server>) -> Connect {
     Connect {
         pid: 7,
@@ -83,7 +83,7 @@ fn the_service_that_nobody_has_started_is_told_by_its_address() {
     assert_eq!(found.title, "connections to 127.0.0.1:8080 were refused 20 times: no process listens there");
     let far = only(vec![Connect { peer: "10.9.8.7:80".into(), own: false, ..refused(500, None) }]);
     assert_eq!(far.title, "connections to 10.9.8.7:80 were refused 20 times");
-    assert_eq!(far.check, [], "no process of this host is asked");
+    assert_eq!(far.check, [], "no process of this host is to be checked");
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn how_the_service_went_or_came_is_told() {
         ": pricing, which listens there, closed its socket twice and was away for 600 ms"
     );
     let begun = Server { ended: 0, closed: 0, ..pricing() };
-    assert_eq!(said(begun), ": pricing has listened there only since 600 ms of the window were over");
+    assert_eq!(said(begun), ": pricing began to listen there only after 600 ms of the window");
     let gone = Server { ended: 0, closed: 0, absent_ns: 1000 * MS, ..pricing() };
     assert_eq!(said(gone), ": pricing, which listened there, was gone when the window began");
     let there = Server { ended: 0, closed: 0, absent_ns: 0, ..pricing() };
     assert_eq!(said(there), ", though pricing listens there");
 }
 
-/// A proxy that answers with an error sleeps until its next client comes.
+/// A proxy that answers with an error sleeps until its next request.
 #[test]
 fn who_does_not_sleep_for_it_has_calls_that_failed() {
     let failed = |row: Connect| {
@@ -123,11 +123,11 @@ fn who_does_not_sleep_for_it_has_calls_that_failed() {
     assert_eq!(
         [failed(unseen(10)), failed(unseen(9))],
         [vec![10], vec![]],
-        "a look whether somebody is there"
+        "a check whether the service is there"
     );
 }
 
-/// The other address of a name: who asks there goes on to the next.
+/// The other address of a name: a client that is refused there tries the next address.
 #[test]
 fn who_gets_through_at_another_address_has_lost_nothing() {
     let six = Connect { peer: "[::1]:8080".into(), naps: 0, ..refused(0, None) };
@@ -135,11 +135,11 @@ fn who_gets_through_at_another_address_has_lost_nothing() {
     assert_eq!(check(&host(vec![six, four]).ev()), Ok(vec![]));
 }
 
-/// It looks in 20 times a second whether somebody is there.
+/// A prober that checks 20 times a second whether the service is there.
 #[test]
 fn who_rests_as_long_where_it_is_not_refused_has_lost_nothing() {
     let prober = |rests| Connect { rests, rested_ns: rests * 14 * MS, ..refused(500, None) };
-    assert_eq!(only(vec![prober(2)]).lost, Some(Duration::from_millis(500)), "two are no mean");
+    assert_eq!(only(vec![prober(2)]).lost, Some(Duration::from_millis(500)), "two rests have no mean");
     let found = check(&host(vec![prober(3)]).ev()).unwrap();
     assert!(found.iter().all(|one| one.lost.is_none()), "{found:?}");
     let hurried = Connect { rests: 3, rested_ns: 3 * 13 * MS, ..refused(500, None) };

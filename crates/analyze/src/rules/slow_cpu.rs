@@ -1,7 +1,13 @@
-//! A CPU does less in its time than it should: less than the others, than its nominal frequency, or than before.
+//! A CPU is slower than it should be: slower than the other CPUs, than its nominal frequency, or than before.
 //!
-//! Signal: loops of known length, run on each CPU in turn (`speed`). Lost: the time that tasks were on slow CPUs x (1 - what
-//! the loop should take / what it takes). Not this rule: waiting for a CPU, a quota's too, which is not in the loops' time.
+//! Signal: loops of known length, run on each CPU in turn (`speed`). Lost: the time that tasks ran on slow CPUs x (1 - the time
+//! that the loop should take / the time that it takes). Not this rule: waits for a CPU or for a quota, which are not in the loops' time.
+//!
+//! A thread goes from CPU to CPU and runs loops of dependent additions, one cycle each: 12 loops of 2 ms on each CPU, half of them in
+//! each half of the window. The fastest loop of each half must take at least 1.25 times as long as it should. The loop should take as
+//! long as that of the median CPU, as the frequency of the time stamp counter says, as in the recording given by --baseline, or as the
+//! sum of its own fastest pieces. A single loop may run between two interrupts: it is left out where no interrupt meets the loops of
+//! the median CPU.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,22 +24,19 @@ use crate::cpu::speed::{
 
 pub const RULE: Rule = Rule {
     id: whyslow_model::SLOW_CPU,
-    question: "Did a CPU do less in its time than it should?",
-    what: "A CPU runs below the speed that it was bought for: a governor or limit holds its clock down, heat or a power \
-           limit throttles it, or something that is no task takes its time in pieces. What runs there is slow, and queues \
-           that it serves fill.",
-    how: "A thread goes from CPU to CPU and runs loops of dependent additions, one cycle each: 12 loops of 2 ms a CPU, half of \
-          them in each half of the window. The fastest loop of each half must take at least 1.25 times as long as that of the \
-          median CPU, as the time stamp counter's frequency would have it, as in the recording given by --baseline, or as the sum \
-          of its own fastest pieces. (One loop may slip in between two interrupts: it is left out where nothing interrupts the \
-          loops of the median CPU.) Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
-    limits: "Only what the loops' clock sees: slow memory, a busy sibling of the core and small caches do not slow them. All \
-             CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
-             nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
-             clock with load are not judged. Where whyslow follows a command, CPUs are not measured. Beside many interrupts \
-             of devices (10 us each would explain half of what is taken) it names no victim: firmware may hide there. \
-             A process that sent nearly all requests of the disks, and waited for each, is no victim of their interrupts; one that \
-             sends many at once (io_uring) may be reported as one.",
+    question: "Did a CPU run slower than it should?",
+    what: "A CPU runs below its nominal speed: a governor or a limit lowers its clock, heat or a power limit throttles it, or \
+           something that is no task takes its time in pieces. Tasks on this CPU are slow, and the queues that it serves fill.",
+    how: "A thread runs loops of known length on each CPU in turn. The fastest loop in each half of the window must take at least 1.25 \
+          times as long as on the median CPU, as the nominal frequency says, as in the recording given by --baseline, or as its own \
+          fastest pieces. Time lost = time that tasks ran on that CPU x (1 - time the loop should take / time it takes), more than 5 % \
+          of the window.",
+    limits: "Slow memory, a busy sibling of the core, small caches: they do not slow the loops, and are not seen. All CPUs equally slow: \
+             seen only against the nominal frequency (not on an emulator, not on arm64) or a baseline. Isolated, nohz_full and real-time \
+             CPUs: measured with --all-cpus only. Idle CPUs under a governor that raises the clock with load: not judged. With a command \
+             that whyslow follows: CPUs are not measured. Many interrupts of devices (if 10 us each explain half of the time taken): no \
+             victim is named, because firmware may hide there. A process that sent nearly all requests of the disks, and waited for each: no \
+             victim of their interrupts. A process that sends many at once (io_uring): may be reported as a victim.",
     sources: "Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst; drivers/cpufreq/{cpufreq_powersave,intel_pstate}.c; \
               drivers/thermal/intel/therm_throt.c; kernel/sched/cputime.c.",
     can_be_cause: true,
@@ -84,7 +87,7 @@ fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     let own_work = if of_disks() { requester(ev) } else { None };
     let lost = victims(ev, &group.ratios(|verdict| verdict.ratio), own_work)?;
     let least = victims(ev, &group.ratios(|verdict| verdict.least), own_work)?;
-    // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
+    // Traced interrupt handlers, and the entry into them, are work for packets or requests of the host.
     let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
     let culprit = group.culprit();
@@ -103,7 +106,7 @@ fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     Ok(group.fixes(f))
 }
 
-/// Who lost most, if that is nearly all; else the host.
+/// The process that lost most, if that is nearly all of the loss; else the host.
 fn victim(lost: &Victims) -> Subject {
     const NEARLY: f64 = 0.6;
     match lost.processes.first() {
@@ -128,7 +131,7 @@ fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
     lost.processes.iter().take(NAMED).map(hop).collect()
 }
 
-/// A governor that pins the lowest frequency, where nobody could measure that it costs anything.
+/// A governor that pins the lowest frequency, where no loss was measured.
 fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     let policies = ev.cpufreq_policies();
     let pinned: Vec<_> = policies.iter().filter_map(|policy| Some((policy, policy.pinned_low()?))).collect();
@@ -161,15 +164,15 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
         Some(ratio) => {
             format!("the slowest of {} is {ratio:.2} times the median, {SLOW} is slow", judged.count())
         }
-        None => "the one CPU is not interrupted for long".to_owned(),
+        None => "the only CPU is not interrupted for long".to_owned(),
     };
     if let (Some(mhz), Some(nominal)) = (slowest.mhz, slowest.nominal_mhz) {
         evidence.push_str(&format!("; it ran at {mhz:.0} MHz, nominal is {nominal:.0}"));
     } else if !speeds.has_baseline() {
-        evidence.push_str("; whether all are slow alike only a baseline can tell");
+        evidence.push_str("; only a baseline can tell whether all CPUs are equally slow");
     }
     if !speeds.skipped.is_empty() {
-        evidence.push_str(&format!("; {} not measured", speeds.skipped.len()));
+        evidence.push_str(&format!("; CPUs not measured: {}", speeds.skipped.len()));
     }
     Ok(Some(RuledOut { what: "a slow CPU".into(), evidence }))
 }

@@ -1,11 +1,20 @@
-//! Packets waited for a reader that reads too late: what spilled, whose queue it is, why he is late, down to the CPU's speed.
+//! Packets waited for a reader that reads too late: which queue ran over, which process reads from it, and why that process is late,
+//! down to the speed of its CPU.
 //!
 //! Signal: counters of queues that ran over, by network namespace; sockets whose receive queue was seen full, with their owner;
-//! what his thread did instead; the receive softirq's time a packet, and which limit stopped it; the CPU's speed.
-//! Lost: time in which senders on this host had data and the reader's window had no room (the kernel's own clock of each
-//! connection); without such, on a slow CPU, what the reader lost by it. Not this rule: a window that closes while nothing runs
-//! over and nobody sleeps for room: TCP holds back a sender that is faster than its reader. Nor limits of the softirq that are met
-//! without symptoms.
+//! what the owner's busiest thread did instead of reading; the receive softirq's time for each packet, and the limit that stopped it;
+//! the CPU's speed. Lost: time in which senders on this host had data and the reader's window had no room (the kernel's own clock of
+//! each connection). Without such senders, on a slow CPU: the time that the reader lost on that CPU. Not this rule: a window that
+//! closes while no queue runs over and no sender sleeps for room, because TCP holds back a sender that is faster than its reader.
+//! Limits of the softirq that are reached without symptoms are not this rule either.
+//!
+//! What is enough to report: 5 packets or queues that ran over, by the rises of TcpExt and Udp counters over the window; or 10 closed
+//! windows together with 10 runs a second of the receive softirq that stopped at a limit; or a sender that slept for room, together
+//! with a closed window or with rests of that sender. A socket counts as full if it was full in half of the samples, or in one if a
+//! sender waited. Runs of the softirq that stopped are split, poll by poll, into runs that used up netdev_budget and runs that reached
+//! netdev_budget_usecs. The time lost of a sending process is that of its connection which waited longest for the reader's window; if
+//! no queue ran over, it is the time that the process slept for room. On a slow CPU without such senders it is the reader's time on
+//! that CPU x (1 - time a loop should take / time it takes).
 
 mod case;
 mod words;
@@ -23,18 +32,16 @@ use crate::net::receive::{State, receiving, symptoms};
 pub const RULE: Rule = Rule {
     id: "slow-receiver",
     question: "Did packets wait for a reader that reads too late?",
-    what: "Between the network and a program lie queues: the softirq's backlog, the socket's receive queue. When the program, or \
-           the CPU below it, is too slow, they fill one after the other: TCP prunes queues and closes windows, datagrams are \
-           dropped, senders stand still. It looks like the network, and is not.",
-    how: "Rises of TcpExt and Udp counters over the window (at least 5 packets or queues that ran over; or 10 closed windows with 10 \
-          runs a second of the receive softirq that stopped at a limit; or a sender that slept for room, and a closed window or \
-          rests of that sender), sockets that were full at half of the looks or at which a sender waited, and what their owner's \
-          busiest thread did. Runs of the softirq are split into those that used up netdev_budget and those that met netdev_budget_usecs, poll by poll. Lost: for each sending process the \
-          time of its connection that waited longest for the reader's window, or, if nothing ran over, what it slept for room; on a slow CPU \
-          without such senders, the reader's time on it x (1 - time a loop should take / time it takes).",
-    limits: "Senders on other hosts are not seen: then it is a risk. Of a process with several threads the busiest is taken for the \
-             reader. Sockets are looked at a few times a window: a queue that is full for moments may be missed. Where the host hides tasks \
-             from tracing, softirqs that interrupt these are counted by the kernel only.",
+    what: "Packets wait in queues between the network and a program: the softirq's backlog, the socket's receive queue. A program or a \
+           CPU that is too slow lets them fill: TCP prunes queues and closes windows, datagrams are dropped, senders wait. It looks like \
+           a problem of the network, and is none.",
+    how: "Counters of queues that ran over, at least 5 in the window, or closed windows together with a softirq that stopped at a limit or a \
+          sender that slept for room; sockets that were seen full; and what their owner's busiest thread did. Time lost = the time that each \
+          sender waited for the reader's window, or slept for room. On a slow CPU without such senders: the reader's time on that CPU x (1 - time \
+          a loop should take / time it takes).",
+    limits: "Senders on other hosts: not seen, so the finding is a risk. A process with several threads: the busiest one counts as the \
+             reader. Sockets are sampled a few times in a window: a queue that is full for moments may be missed. A host that hides tasks \
+             from tracing: softirqs that interrupt these tasks are counted by the kernel only.",
     sources: "net/ipv4/tcp_input.c (tcp_prune_queue, tcp_collapse), tcp_output.c (tcp_chrono_start, tcp_select_window), \
               net/core/dev.c (net_rx_action), net/core/net-procfs.c; Documentation/networking/napi.rst",
     can_be_cause: true,
@@ -44,9 +51,9 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// So many times as much is another order of loss.
+/// A loss this many times as large is of another order.
 const SMALL_BESIDE: u32 = 8;
-/// Less than this is a moment, and the edge of the window.
+/// Less than this may come from the edge of the window.
 const LEAST_LOST: Duration = Duration::from_millis(100);
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.05;
@@ -84,7 +91,7 @@ fn finding(ev: &Evidence<'_>, case: &Case<'_>) -> Finding {
     words::advice(found, case)
 }
 
-/// What the senders lost, or the reader by its slow CPU.
+/// The time that the senders lost, or that the reader lost on its slow CPU.
 fn lost(case: &Case<'_>) -> Duration {
     if case.held >= LEAST_LOST { case.held } else { case.lost_by_speed() }
 }
@@ -96,6 +103,7 @@ fn victim(case: &Case<'_>) -> Subject {
             let others = senders.len() - 1;
             let name = match others {
                 0 => sender.comm.clone(),
+                1 => format!("{} and 1 other sender", sender.comm),
                 _ => format!("{} and {others} other senders", sender.comm),
             };
             Subject::new(SubjectKind::Task, sender.tgid.to_string(), name)
@@ -137,13 +145,13 @@ fn culprit(case: &Case<'_>) -> Option<Culprit> {
     }
 }
 
-/// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments retransmitted in the same
-/// namespaces, the slow CPU where the chain's tasks are those that paid for it, and that its reader keeps a slow CPU from others.
+/// Symptoms of a reported chain are no findings of their own: drops of the same CPU's backlog, segments retransmitted in the same
+/// namespaces, the slow CPU if the chain's tasks are its victims, and waits of other tasks for the slow CPU that the reader uses.
 fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     let Ok(cases) = cases(ev) else { return };
     let own = findings.iter().filter(|found| found.rule == RULE.id && found.kind == Kind::Cause);
     let most = own.filter_map(|found| found.lost).max().unwrap_or_default();
-    // What it costs others is small beside what the chain costs, or it is a matter of its own.
+    // The cost for other tasks must be small beside that of the chain: else it stays a finding of its own.
     let is_small = |found: &Finding| found.lost.is_some_and(|lost| lost * SMALL_BESIDE <= most);
     let is_reported = |found: &Finding| {
         cases.iter().any(|case| match found.rule.as_str() {
@@ -175,7 +183,7 @@ impl Case<'_> {
         senders.map(u32::to_string).chain([self.symptoms.netns.clone()]).collect()
     }
 
-    /// Ids that stand for the reader where it is told who has the CPUs.
+    /// Ids that `full-cpus` may use for the reader when it names the culprit.
     fn homes(&self, ev: &Evidence<'_>) -> BTreeSet<String> {
         let Some(reader) = &self.reader else { return BTreeSet::new() };
         let groups = ev.threads(reader.tgid).iter().flat_map(|task| [task.cpu_cgroup, task.unified_cgroup]);

@@ -1,4 +1,4 @@
-//! Hosts whose queues run over, for each reason, and hosts that only look so.
+//! Hosts whose queues run over, for each reason, and hosts that only seem to have such queues.
 
 use whyslow_model::Kind;
 use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task, Wait};
@@ -55,7 +55,7 @@ fn sockets(full: u64, held_ns: u64) -> Vec<Socket> {
     vec![reader, sender]
 }
 
-/// A window of ten seconds in which the reader's thread did this, and the counters rose so.
+/// A window of ten seconds with this reader's thread, and with these rises of the counters.
 fn host(reader: Task, prune: u64, closed: u64) -> Fixture {
     let softnet = |squeezed: u64| format!("0 0 0\n{squeezed:x} 0 {squeezed:x}\n");
     let polls = Poll {
@@ -200,16 +200,20 @@ fn is_a_risk_where_nobody_here_was_seen_to_wait_or_the_reader_waits_for_data() {
     });
     let found = check(&idle.ev()).unwrap();
     assert_eq!(found[0].kind, Kind::Risk);
-    assert!(found[0].title.contains("it reads too late: why was not seen"), "{}", found[0].title);
+    assert!(found[0].title.contains("it reads too late: the reason was not seen"), "{}", found[0].title);
     let unseen = host(computing(), 27, 58).with(|t| t.sockets = Some(Vec::new()));
     let found = check(&unseen.ev()).unwrap();
-    assert!(found[0].title.contains("whose queues these are is not known"), "{}", found[0].title);
+    assert!(
+        found[0].title.contains("the process that reads these queues is not known"),
+        "{}",
+        found[0].title
+    );
 }
 
 #[test]
 fn is_quiet_where_nothing_runs_over() {
     let squeezed = host(computing(), 0, 0);
-    assert_eq!(check(&squeezed.ev()), Ok(vec![]), "limits that are met without symptoms");
+    assert_eq!(check(&squeezed.ev()), Ok(vec![]), "limits that are reached without symptoms");
     let mut held_back = host(computing(), 0, 58).with(|t| t.polls = Some(Vec::new()));
     held_back.0.snapshots.retain(|frame| !frame.name.ends_with("softnet_stat"));
     assert_eq!(check(&held_back.ev()), Ok(vec![]), "that is how TCP holds back a sender");
@@ -225,7 +229,7 @@ fn is_quiet_where_nothing_runs_over() {
     assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_secs(4))));
 }
 
-/// A window that is too small for a message need not close: the sender that rests between two messages is none that has always more to send.
+/// A window that is too small for a message need not close. A sender that rests between two messages does not always have more to send.
 #[test]
 fn fires_without_a_closed_window_where_the_sender_rests() {
     let with = |slept_ns: u64| {
@@ -261,7 +265,7 @@ fn fires_without_a_closed_window_where_the_sender_rests() {
     assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_secs(4))));
     assert_eq!(found[0].victim.name, "source");
     assert!(!found[0].title.ends_with("; "), "{}", found[0].title);
-    assert!(with(0).is_empty(), "a stream is held back, and that is all");
+    assert!(with(0).is_empty(), "TCP only holds back a stream");
 }
 
 #[test]
@@ -271,7 +275,7 @@ fn says_so_when_it_cannot_tell() {
     let found = check(&blind.ev()).unwrap().remove(0);
     assert_eq!(found.kind, Kind::Risk);
     assert!(
-        found.title.contains("whose queues these are is not known: sockets were not looked at"),
+        found.title.contains("the process that reads these queues is not known: sockets were not sampled"),
         "{}",
         found.title
     );
@@ -296,7 +300,8 @@ fn speeds_without_rows_are_no_slow_cpu() {
     assert!(check(&host.ev()).unwrap()[0].chain.iter().all(|hop| hop.reason.word() != "slow-cpu"));
 }
 
-/// A small queue takes what its window had promised: then the kernel would close it, and may not. What the sender slept says the rest.
+/// A small queue fills with the data that its window had promised. Then the kernel wants to close the window, and must not. The sender's sleep shows
+/// that there is no room.
 #[test]
 fn fires_where_a_window_that_was_promised_hides_that_there_is_no_room() {
     let host = |wanted: u64| {
@@ -321,7 +326,7 @@ fn fires_where_a_window_that_was_promised_hides_that_there_is_no_room() {
     assert_eq!(check(&host(0).ev()), Ok(vec![]));
 }
 
-/// Who computes on a CPU that is slow has more of its time than it would have.
+/// A reader on a slow CPU uses more of the CPU's time than it would on a fast CPU.
 #[test]
 fn that_the_reader_keeps_a_slow_cpu_from_others_is_part_of_it() {
     let full = |culprit: &str| {
@@ -340,6 +345,6 @@ fn that_the_reader_keeps_a_slow_cpu_from_others_is_part_of_it() {
     };
     let reader = READER.to_string();
     assert_eq!(left(&slow(host(computing(), 27, 58)), &reader), 0);
-    assert_eq!(left(&slow(host(computing(), 27, 58)), "55"), 1, "somebody else");
-    assert_eq!(left(&host(computing(), 27, 58), &reader), 1, "its CPU is as fast as any");
+    assert_eq!(left(&slow(host(computing(), 27, 58)), "55"), 1, "another process");
+    assert_eq!(left(&host(computing(), 27, 58), &reader), 1, "its CPU is as fast as the others");
 }

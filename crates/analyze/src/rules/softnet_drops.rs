@@ -1,8 +1,8 @@
 //! A CPU could not keep up with received packets.
 //!
 //! Signal: `/proc/net/softnet_stat`, differences over the window. `dropped`: the CPU's backlog (packets from RPS,
-//! loopback, tunnels and old drivers, not the NIC's ring) was full, the packet is gone.
-//! Lost: not measured: who waited for the packets is not known. A risk.
+//! loopback, tunnels and old drivers, not the NIC's ring) was full, and the kernel dropped the packet.
+//! Lost: not measured, because the receivers of the packets are not known. A risk.
 //! Not this rule: packets that the NIC dropped in its own ring; softirqs that stop at a limit (`slow-receiver`).
 
 use whyslow_model::{Finding, Missing, Subject, SubjectKind};
@@ -14,9 +14,9 @@ use crate::parse::softnet::Softnet;
 pub const RULE: Rule = Rule {
     id: "softnet-drops",
     question: "Did a CPU drop received packets?",
-    what: "Each CPU has a backlog of received packets. A full backlog drops packets (TCP sends them again later).",
-    how: "Differences of softnet_stat over the window, per CPU: any 10 drops.",
-    limits: "Packets dropped by the NIC itself do not show here, nor who waited for them: it makes risks only.",
+    what: "Each CPU has a backlog of received packets. The kernel drops packets when it is full (TCP retransmits them later).",
+    how: "Differences of softnet_stat over the window, per CPU. Reported from 10 drops on. No time lost is computed.",
+    limits: "Risks only: the receivers of the packets are not known. Packets that the NIC itself dropped: not seen.",
     sources: "net/core/net-procfs.c, net/core/dev.c (enqueue_to_backlog, net_rx_action); netdata softnet.conf",
     can_be_cause: false,
     check,
@@ -25,7 +25,7 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Fewer drops than this in a window are a burst that TCP mends unnoticed.
+/// Fewer drops in a window are a burst: TCP retransmits the packets, and no task notices.
 const LEAST_DROPS: u32 = 10;
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cpus = ev.softnet()?;
@@ -35,7 +35,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     if drops > 0 {
         let title = format!("{drops} received packets dropped: the backlog of {} was full", names(&dropped));
         found.push(risk(&dropped).titled(title).fix(
-            "raise the backlog (kernel memory, and longer waits instead of drops); undo with the old value",
+            "raise the backlog (costs kernel memory, and longer waits instead of drops; undo: the old value)",
             "sysctl net.core.netdev_max_backlog; sysctl -w net.core.netdev_max_backlog=4096",
         ));
     }

@@ -1,4 +1,4 @@
-//! Time of processes that went to one sort of work, and what they lost with it.
+//! Time that processes spent on one sort of work, and what they lost.
 
 mod rests;
 pub(super) mod works;
@@ -16,7 +16,7 @@ use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
 use crate::names;
 
-/// Of its own time a task lost more than this part: a little of many is a little.
+/// A victim lost more than this part of its own time: many tasks that lost a little lost little.
 const FELT: f64 = 0.15;
 
 /// What one sort of work cost a thread.
@@ -53,11 +53,11 @@ impl Sum for Time {
     }
 }
 
-/// ... the threads of one name.
+/// What one sort of work cost the threads of one name.
 #[derive(Default)]
 pub(super) struct Spent {
     pub by_thread: BTreeMap<u32, Time>,
-    /// The functions that were met, and their time.
+    /// The functions in which the threads were sampled, and their time.
     functions: BTreeMap<&'static str, Duration>,
 }
 
@@ -77,7 +77,7 @@ impl Spent {
         self.functions.iter().max_by_key(|(_, time)| **time).map_or("", |(function, _)| function)
     }
 
-    /// The victims and their cost; `None`: no task felt it.
+    /// The victims and their loss; `None`: no task lost a noticeable time.
     pub fn felt(&self, ev: &Evidence<'_>) -> Option<Felt> {
         let victims: Vec<&Task> = self.by_thread.keys().filter_map(|pid| ev.task(*pid)).collect();
         let mut victims: Vec<&Task> = victims.into_iter().filter(|task| !task.kthread).collect();
@@ -94,7 +94,7 @@ impl Spent {
         let victim = victim(ev, &victims);
         let first = victims.first()?.tgid;
         let pid = victim.id.parse().unwrap_or(first);
-        // Several processes are told as such in the victim's name.
+        // The name of the victim says already that there are several processes.
         let who = match victims.iter().all(|task| task.tgid == first) {
             true => names::tasks_of(victims.len() as u64, &victim.name),
             false => victim.name.clone(),
@@ -108,7 +108,7 @@ pub(super) struct Felt {
     victim: Subject,
     who: String,
     loss: Loss,
-    /// Of the victim, or of the first of them.
+    /// The pid of the victim, or of the first of them.
     pub pid: u32,
     pub time: Time,
 }
@@ -121,13 +121,13 @@ impl Felt {
             .raw_wait(self.time.all())
     }
 
-    /// The chain: they ran, with `what`.
+    /// The chain: the victims ran, doing `what`.
     pub fn hop(self, what: String) -> Hop {
         Hop::new(Reason::Running, self.who, what, TaskState::Running, self.loss.likely)
     }
 }
 
-/// Under which it is summed up: that of those that one parent starts by the dozen, or its own.
+/// The name under which a process is summed up: that of the children that one parent starts by the dozen, or its own name.
 pub(super) fn name(ev: &Evidence<'_>, tgid: u32, comm: &str) -> String {
     match ev.broods().of_child(tgid) {
         Some(brood) => brood.together(),
@@ -135,7 +135,7 @@ pub(super) fn name(ev: &Evidence<'_>, tgid: u32, comm: &str) -> String {
     }
 }
 
-/// A process, several of one name, or those that one parent starts by the dozen.
+/// A process, several processes of one name, or the children that one parent starts by the dozen.
 fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     let Some(first) = victims.first() else { return Subject::host() };
     let of = |pid: u32, name: String| Subject::new(SubjectKind::Task, pid.to_string(), name);
@@ -145,7 +145,7 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     if victims.iter().all(|task| task.tgid == first.tgid) {
         return of(first.tgid, ev.process_name(first.tgid, &first.comm));
     }
-    // Before a child has started its own program it is called as its parent is.
+    // Until a child has started its own program it has the name of its parent.
     if first.born && victims.iter().all(|task| task.born && task.ppid == first.ppid) {
         let parent = ev.task(first.ppid).map_or("", |task| task.comm.as_str());
         return of(first.ppid, format!("children of {}", ev.process_name(first.ppid, parent)));

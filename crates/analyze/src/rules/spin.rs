@@ -1,7 +1,14 @@
-//! CPU time that is burned waiting.
+//! Threads use CPU time to wait: they spin.
 //!
-//! Signal: the code in which busy threads were met, and what their system calls returned (`analyze/src/spin`). A risk with its
-//! price; a cause where others waited for the CPUs that spinners had.
+//! Signal: the code in which busy threads were sampled, and the results of their system calls (`analyze/src/spin`). A risk with its
+//! price in CPU time; a cause where other tasks waited for the CPUs that spinning threads used.
+//!
+//! On-CPU samples come with registers and with the code around them. A loop counts as waiting if its code shows it: it has a pause
+//! instruction (near 20 % of its samples); or it stores nothing and carries nothing from turn to turn but counters (if it has lock
+//! instructions, the registers must also be the same from sample to sample); or it waits for a clock. System calls count as waiting
+//! with sched_yield over 1000 times a second and 10 times for each real sleep, or with 80 % of a thread's samples in calls at one site
+//! that returns nothing. The price is the spun share of the process's CPU time. Its lower bound allows for the cost of sleeping and
+//! waking instead.
 
 use std::time::Duration;
 
@@ -22,21 +29,17 @@ mod victims;
 
 pub const RULE: Rule = Rule {
     id: "spin",
-    question: "Does anybody burn CPU to wait?",
-    what: "A thread that has nothing to do can sleep until it is woken, or look again and again whether there is something to \
-           do: it spins. A top, the load and a program's own statistics show it as busy. Some spin for microseconds because waking \
-           up costs as much; where many do, or where the one they wait for needs their CPU, it is lost time.",
-    how: "On-CPU samples with registers and the code around them. A loop counts as waiting if its code shows it: it has a pause \
-          instruction (near 20 % of its samples), or it stores nothing and carries nothing from turn to turn but counters (of \
-          lock instructions the registers must be the same, too, from sample to sample), or it waits for a clock. System calls: \
-          sched_yield over 1000 times a second and 10 times a real sleep; 80 % of a thread's samples in calls at one site that \
-          returns nothing. The price is the spun share of the process's CPU time; its lower bound allows for the cost of \
-          sleeping and waking instead. Reported from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \
-          scheduler with and without the spun time. That such a thread fills a CPU while the host looks idle is reported here, and \
-          not a second time by full-thread.",
-    limits: "What is spun by calling functions in a loop without a pause (try_lock) is not seen, nor is an interpreter's loop. Whether \
-             the cure helps is to be judged by the user's latency: some spin on purpose and answer sooner for it. Real-time pollers \
-             and those of io_uring are reported as such, and never as a cause.",
+    question: "Do threads spin: use CPU time to wait?",
+    what: "A thread with nothing to do can sleep until it is woken, or it can spin: check again and again whether there is something to do. \
+           top, the load and the program's own statistics show a spinning thread as busy. Spinning for microseconds can be cheaper than a \
+           wake-up; with many spinning threads, or where the thread that they wait for needs their CPU, it is lost time.",
+    how: "On-CPU samples with registers and the code around them, in loops or system calls that only wait. The price is the spun share of the \
+          process's CPU time, reported from 2 % of one CPU and 10 % of the process on. Time lost by other tasks = the difference between an ideal \
+          fair scheduler with and without the spun time, from 5 % of the window on.",
+    limits: "A loop that spins by calling functions without a pause (try_lock): not seen. The loop of an interpreter: not seen. Spinning on \
+             purpose: reported, though it may shorten answers; judge a change by the latency that users see. Real-time pollers and pollers of \
+             io_uring: reported as such, and never as a cause. A spinning thread that fills a CPU while the host looks idle: reported here, and \
+             not a second time by full-thread.",
     sources: "Intel SDM, PAUSE; erl(1) +sbwt; GOMP_SPINCOUNT and OMP_WAIT_POLICY in libgomp's manual; sched_yield(2): \"intended for use \
               with real-time scheduling policies\"; io_uring/sqpoll.c; rabbitmq/rabbitmq-common#414.",
     can_be_cause: true,
@@ -46,33 +49,33 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Of one CPU. Less is the price of an idle loop here and there, and not worth a line. On a full host a spinner that yields
-/// gets no more than that.
+/// Share of one CPU. Less is the price of a few idle loops, and not worth a line. On a full host a spinning thread that yields
+/// gets no more than this.
 const NOTICEABLE: f64 = 0.02;
-/// Of the process: locks that spin for a moment before they sleep take some percent of a busy program, and are worth it.
+/// Share of the process's CPU time. Locks that spin for a moment before they sleep take some percent of a busy program, and are worth it.
 const OF_PROCESS: f64 = 0.1;
-/// With fewer samples in it a loop may be a place that somebody came by: of so many, at most one in five is elsewhere by luck.
+/// With fewer samples a loop may be code that a thread only passed through: with 12, at most one in five is elsewhere by chance.
 const ENOUGH: u64 = 12;
-/// A thread is named if so much of its time is spun: all threads wait for a lock now and then.
+/// A thread is named if it spun for this share of its time: all threads wait for a lock now and then.
 const OF_THREAD: f64 = 0.1;
-/// So many are named.
+/// Most threads that are named.
 const NAMED: usize = 32;
-/// Who sleeps instead of spinning pays for each wake-up, and works with colder caches: of what an Erlang VM spun on a full
-/// host, a fifth did not come back.
+/// A thread that sleeps instead of spinning pays for each wake-up, and works with colder caches. An Erlang VM on a full host gained
+/// only four fifths of the CPU time that it had spun.
 const COST_OF_WAKING: f64 = 0.2;
 
 /// A process that spins noticeably.
 struct Spinner<'r> {
     process: Process,
     leader: Option<&'r Task>,
-    /// As it is called in all of the report.
+    /// The name of the process in the whole report.
     called: String,
     runtime: Option<&'static Runtime>,
-    /// CPU time of the process, by the kernel.
+    /// CPU time of the process, as the kernel counts it.
     used: Duration,
-    /// How many threads it has.
+    /// Number of threads.
     tasks: usize,
-    /// On purpose: why we think so.
+    /// Why we think that it spins on purpose.
     deliberate: Option<&'static str>,
 }
 
@@ -121,7 +124,7 @@ impl<'r> Spinner<'r> {
         let leader = tasks.iter().find(|task| task.pid == process.tgid).copied();
         let first = process.threads.first().map_or("", |thread| thread.comm.as_str());
         let called = ev.process_name(process.tgid, first);
-        // A process that ended before the end was counted has its samples only.
+        // A process that ended before the last count of CPU time has only samples.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
         let deliberate = deliberate(ev, &process, tasks);
         Ok(Spinner { leader, called, runtime, used, tasks: tasks.len(), deliberate, process })
@@ -160,7 +163,7 @@ impl<'r> Spinner<'r> {
         self.remedies(found)
     }
 
-    /// Threads that spin much of their time.
+    /// Threads that spin for a large part of their time.
     fn named(&self) -> impl Iterator<Item = &Thread> {
         self.process.threads.iter().filter(|thread| thread.sum.share().1 > OF_THREAD).take(NAMED)
     }
@@ -187,7 +190,7 @@ impl<'r> Spinner<'r> {
         )
     }
 
-    /// "4 threads *_scheduler spin"; of another's loss with the process: "thread poll of db (pid 7) spins".
+    /// "4 threads *_scheduler spin". If another process is the victim, with the name of the process: "thread poll of db (pid 7) spins".
     fn who_spins(&self, is_subject: bool) -> String {
         let (name, pid) = (self.name(), self.process.tgid);
         let threads: Vec<&Thread> = self.named().collect();
@@ -217,12 +220,12 @@ impl<'r> Spinner<'r> {
                     thread
                 ),
             );
-        let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
-                     have bought shorter answers";
+        let judge = "Judge the change by the answer times of this service before and after, not by its CPU time alone: spinning may \
+                     have shortened the answers";
         match self.runtime {
             Some(runtime) => found.advice(format!("{}. {judge} (undo: the old setting)", runtime.knob)),
             None => found.advice(format!(
-                "the code is its own: let it sleep until it is woken (a condition variable, a futex, an eventfd, a poll with a \
+                "the program's own code spins: let it sleep until it is woken (a condition variable, a futex, an eventfd, a poll with a \
                  timeout), at least after some tries. {judge}"
             )),
         }
@@ -243,11 +246,11 @@ fn deliberate(ev: &Evidence<'_>, process: &Process, tasks: &[&Task]) -> Option<&
     }
 }
 
-/// Bound to CPUs that are kept free of other tasks.
+/// Whether the task is bound to CPUs that are kept free of other tasks.
 fn on_isolated_cpus(ev: &Evidence<'_>, task: &Task) -> bool {
     // CONFIG_NR_CPUS is 8192 at most on x86 and arm64.
     const MOST: u32 = 8192;
-    // Without the file, or the mask, it is not known to be on purpose.
+    // Without the file or the mask it is not known whether the task spins on purpose.
     let Ok(isolated) = ev.file("sys/devices/system/cpu/isolated", cpulist::parse) else { return false };
     let Ok(allowed) = cpulist::parse(&task.allowed) else { return false };
     let mut allowed = (0..MOST).filter(|cpu| allowed.contains(*cpu)).peekable();

@@ -15,15 +15,15 @@ struct Busy {
     policy: u32,
     /// CPU time that process 7 got.
     got_ms: u64,
-    /// Twenty others waited so long.
+    /// The wait of each of twenty other tasks.
     others_wait_ms: u64,
 }
 
 const ONE: Busy = Busy { code: PAUSE, threads: 1, policy: 0, got_ms: 10_000, others_wait_ms: 0 };
-/// All 21 have the same share of the two CPUs.
+/// All 21 tasks have the same share of the two CPUs.
 const CROWDED: Busy = Busy { got_ms: 950, others_wait_ms: 8_950, ..ONE };
 
-/// Two CPUs for 10 s. Process 7 has busy threads, 8 and up, and 10 % of their samples are elsewhere; 20 others are there.
+/// Two CPUs for 10 s. Process 7 has busy threads, from pid 8 on, and 10 % of their samples are elsewhere. There are 20 other tasks.
 fn host(busy: &Busy) -> Fixture {
     let mut tasks = vec![Task { pid: 7, tgid: 7, comm: "beam.smp".into(), ..Task::default() }];
     let (mut samples, mut met) = (Vec::new(), Vec::new());
@@ -104,13 +104,13 @@ fn is_a_cause_where_others_wait_for_these_cpus() {
     assert_eq!(found.kind, Kind::Cause, "{found:?}");
     let whose = "thread 1_scheduler of beam.smp (pid 7) spins: ";
     assert!(found.title.starts_with(whose), "{}", found.title);
-    // 0.7 s of CPU come back, 3.6 % of what the others had: 20 x 10 s x 3.5 %.
+    // The others gain 0.7 s of CPU time, 3.6 % of the time that they had: 20 x 10 s x 3.5 %.
     let lost = found.lost.unwrap().as_secs_f64();
     assert!((5.0..9.0).contains(&lost), "{lost}");
     assert!(found.chain[0].who.to_string().contains("worker"));
 }
 
-/// Their own quota ran out in each period: for that they waited.
+/// The tasks' own quota ran out in each period: that is what they waited for.
 #[test]
 fn whom_a_quota_held_back_did_not_lose_it_to_spinners() {
     let kinds = |throttled_periods| {
@@ -133,7 +133,7 @@ fn whom_a_quota_held_back_did_not_lose_it_to_spinners() {
         let found = check(&host.ev()).unwrap();
         found.into_iter().map(|found| found.kind).collect::<Vec<_>>()
     };
-    // 0.6 s of 9 s at most, and 9 s.
+    // With 5 throttled periods at most 0.6 s of 9 s of the wait are throttling, with 90 all 9 s.
     assert_eq!([kinds(0), kinds(5), kinds(90)], [vec![Kind::Cause], vec![Kind::Cause], vec![Kind::Risk]]);
 }
 
@@ -188,7 +188,7 @@ fn a_polling_thread_of_io_uring_is_by_configuration() {
     for sample in host.0.tables.samples.iter_mut().flatten() {
         sample.kernel = vec!["io_submit_sqes".into(), "io_sq_thread".into()];
     }
-    assert_eq!(check(&host.ev()), Ok(vec![]), "it submits");
+    assert_eq!(check(&host.ev()), Ok(vec![]), "the thread submits requests");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn says_so_when_it_cannot_tell() {
     assert_eq!(why.to_string(), "on-CPU samples was not recorded");
 }
 
-/// A thread of process 7 besides that is full, but works.
+/// Adds a thread of process 7 that fills its CPU, but works.
 fn with_a_worker(mut host: Fixture) -> Fixture {
     let tasks = host.0.tables.tasks.as_mut().unwrap();
     let full = tasks.iter().find(|task| task.pid == 8).cloned().unwrap();
@@ -205,7 +205,7 @@ fn with_a_worker(mut host: Fixture) -> Fixture {
     host
 }
 
-/// One thread of eight CPUs is full, and nine tenths of it are spun; 20 others have little to do.
+/// A host of eight CPUs. One thread fills its CPU and spins for nine tenths of its time; 20 other tasks have little to do.
 fn full() -> Fixture {
     let mut host = host(&ONE);
     host.0.meta.cpus = 8;

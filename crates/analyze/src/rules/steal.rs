@@ -1,7 +1,10 @@
-//! The hypervisor ran somebody else while this guest had work to do.
+//! The hypervisor did not run this guest while it had work to do.
 //!
-//! Signal: the steal column of `/proc/stat`, by CPU, over the window. Lost: the time stolen from CPUs that had work; the
-//! tasks queued behind it lose more, which is the upper bound. Not this rule: CPUs that are slow for other reasons.
+//! Signal: the steal column of `/proc/stat`, by CPU, over the window. Lost: the time stolen from CPUs that had work. The runnable
+//! tasks that wait for such a CPU lose more, which is the upper bound. Not this rule: CPUs that are slow for other reasons.
+//!
+//! Without steal each CPU would have worked for busy + stolen instead of busy time. Only CPUs count of which at least 5 % of the window
+//! was stolen. The upper bound adds the runnable time of all tasks x stolen / (busy + stolen).
 
 use std::time::Duration;
 
@@ -13,17 +16,15 @@ use crate::{CpuTime, Evidence};
 
 pub const RULE: Rule = Rule {
     id: "steal",
-    question: "Did the hypervisor keep CPUs from this guest that it had work for?",
-    what: "This host is a virtual machine. Its CPUs had work, and the hypervisor ran somebody else: other guests of an \
-           overcommitted machine, or a limit on this guest (CPU credits, a quota on its threads).",
-    how: "The steal column of /proc/stat over the window, CPU by CPU: the hypervisor tells how long a virtual CPU was \
-          ready and did not run. Counterfactual: without it each CPU would have worked for busy + stolen instead of \
-          busy time; time lost = time stolen, on CPUs of which at least 5 % of the window was stolen; less than 5 % of \
-          what all CPUs had work for is a risk. The upper bound \
-          adds the wait of tasks queued behind them: time ready and not running x stolen / (busy + stolen).",
-    limits: "Only what the hypervisor tells: VMware and some others tell nothing, then it is 0. The victim is the host: \
-             who was running when time was stolen is not known. A hypervisor cannot be made to steal inside a test, so \
-             this cause is tested on recorded hosts only.",
+    question: "Did the hypervisor take CPU time from this guest while it had work?",
+    what: "This host is a virtual machine. Its CPUs had work, but the hypervisor ran other guests of an overcommitted machine, or \
+           enforced a limit on this guest (CPU credits, a quota on its threads).",
+    how: "The steal column of /proc/stat over the window, CPU by CPU: the time that a virtual CPU was ready and did not run. Time lost = \
+          time stolen, on CPUs of which at least 5 % of the window was stolen; less than 5 % of the time that all CPUs had work for is a \
+          risk. The upper bound adds the same share of the time that tasks were ready for a CPU.",
+    limits: "Only what the hypervisor reports: VMware and some others report nothing, and steal is 0. The victim is the host, because the \
+             tasks that ran when time was stolen are not known. A test cannot make a hypervisor steal, so this cause is tested on \
+             recorded hosts only.",
     sources: "kernel/sched/cputime.c (steal_account_process_time); arch/x86/kernel/kvm.c (kvm_steal_clock); proc(5).",
     can_be_cause: true,
     check,
@@ -32,14 +33,14 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Less is the noise of any shared machine, and below what a user can see in response times.
+/// Less is the noise of any shared machine, and users do not notice it in response times.
 const NOTICEABLE: Share = Share::percent(5);
 
-/// One tick is 5 % of so many: in a shorter window a tick too much or too few is a finding, or hides one.
+/// One tick is 5 % of this many ticks: in a shorter window a single tick too many makes a finding, and a single tick too few hides one.
 const TICKS: u32 = 20;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    ev.steal()?; // says so where the kernel has no such column
+    ev.steal()?; // an error where the kernel has no such column
     ev.has_ticks(TICKS, "stolen CPU time")?;
     let all: Vec<(u32, CpuTime)> =
         ev.cpu_time_by_cpu()?.into_iter().map(|(cpu, time)| (cpu, of_window(ev, time))).collect();
@@ -52,7 +53,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let worst = robbed.iter().max_by_key(|(_, time)| time.steal).map_or(0, |(cpu, _)| *cpu);
     let found = finding(ev, robbed.len(), stolen, wanted(&robbed), worst).share_of(wanted(&all));
-    // The host's work is what its CPUs did all together: one that hardly had any may have lost half of that.
+    // The share is of the work of all CPUs together: a CPU that had hardly any work may have lost half of it.
     let of_all = Share::of(stolen.as_secs_f64(), wanted(&all).as_secs_f64());
     let is_felt = of_all >= NOTICEABLE;
     Ok(vec![if is_felt {
@@ -67,7 +68,7 @@ fn of_window(ev: &Evidence<'_>, time: CpuTime) -> CpuTime {
     CpuTime { steal: time.steal.min(ev.window()), ..time }
 }
 
-/// A CPU is only ready, and so can only be robbed, when it has work: steal is the proof of demand.
+/// Whether time was stolen from this CPU. The hypervisor can only steal from a CPU that has work: steal proves demand.
 fn is_robbed(time: &CpuTime) -> bool {
     Share::of(time.steal.as_secs_f64(), time.total().as_secs_f64()) >= NOTICEABLE
 }
@@ -79,7 +80,7 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
     let behind = Duration::from_nanos(queued).mul_f64(share.ratio().clamp(0.0, 1.0));
     let which =
         if cpus == 1 { format!("CPU {worst}") } else { format!("{cpus} CPUs (the most from CPU {worst})") };
-    let waits_for = "a physical CPU of the machine below".to_owned();
+    let waits_for = "a physical CPU of the hypervisor's machine".to_owned();
     Finding::cause(RULE.id, Subject::host(), stolen)
         .titled(format!(
             "the hypervisor took {share} of the time that {which} had work for"
@@ -88,10 +89,10 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
         .raw_wait(stolen)
         .by(Culprit::new(SubjectKind::Hypervisor, "hypervisor", "the hypervisor: other guests, or this guest's CPU limit"))
         .hop(Hop::new(Reason::Steal, "virtual CPUs with work", waits_for, TaskState::Runnable, stolen))
-        .check("column st: per cent of the time stolen", "vmstat 1 5")
+        .check("column st: the percentage of time stolen", "vmstat 1 5")
         .advice(
-            "nothing inside this guest helps: ask who runs the hypervisor for CPUs of your own or a less crowded machine, or \
-             raise this guest's CPU limit there (undo: the old limit); on instances with CPU credits, look at the balance",
+            "nothing inside this guest helps: ask the operator of the hypervisor for dedicated CPUs or a less loaded machine (costs \
+             money), or raise this guest's CPU limit there (undo: the old limit); on instances with CPU credits, check the balance",
         )
 }
 
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use crate::evidence::fixture::Fixture;
 
-    /// Ten seconds: CPU 0 was busy for `busy` ticks and robbed of `stolen`; CPU 1 idled.
+    /// Ten seconds: CPU 0 was busy for `busy` ticks, and `stolen` ticks were stolen from it. CPU 1 was idle.
     fn host(busy: u64, stolen: u64) -> Fixture {
         let idle = 1000 - busy - stolen;
         let end = format!(
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(found[0].share, Some(Share::of(1.0, 4.0)));
     }
 
-    /// Half of what a CPU that hardly works had work for, beside one that works all the time.
+    /// Half of the work time is stolen from a CPU that hardly works, beside a CPU that works all the time.
     #[test]
     fn little_of_what_all_cpus_did_is_a_risk() {
         let stat = |busy: u64, stolen: u64, idle: u64| {
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_window_of_a_few_ticks_cannot_tell_and_nobody_loses_more_than_it() {
-        // The last process of a trace ended after 9 ms; a tick of each CPU was booked as stolen.
+        // The last process of a trace ended after 9 ms. The kernel counted a tick of each CPU as stolen.
         let host = |ms, busy, stolen| {
             let end = format!("cpu  {busy} 0 0 0 0 0 0 {stolen}\ncpu0 {busy} 0 0 0 0 0 0 {stolen}\n");
             Fixture::window(Duration::from_millis(ms))

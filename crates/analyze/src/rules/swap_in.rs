@@ -1,8 +1,9 @@
-//! A cgroup at its memory limit swaps its own memory out and has to bring it back.
+//! A cgroup at its memory limit swaps its own memory out and has to swap it in again.
 //!
-//! Signal: pages that its tasks swapped in while the limit was met. Lost: the CPU time and the I/O wait of swapping in,
-//! and the reclaim (compression on zram included) that made room (`memory_loss.rs`). Not this rule: cold pages that
-//! were swapped out and never touched again (no page comes back), and pages of files (`memory-limit`).
+//! Signal: pages that the cgroup's tasks swapped in while the limit was reached. Lost: the CPU time and the I/O wait of swapping in,
+//! and the reclaim (compression on zram included) that made room (`memory_loss.rs`). Reclaim also serves file pages; its time is divided
+//! in proportion to the time that swapping in and reading files took. Not this rule: cold pages that were swapped out and never used
+//! again (no page is swapped in), and pages of files (`memory-limit`).
 
 use std::time::Duration;
 
@@ -20,15 +21,15 @@ use crate::shell::quoted;
 
 pub const RULE: Rule = Rule {
     id: "swap-in",
-    question: "Does a cgroup at its memory limit wait for its own memory to come back from swap?",
-    what: "A cgroup needs more memory than its limit (memory.max, memory.high, memory.limit_in_bytes) allows. Each page it \
-           touches comes back from swap and pushes another out: page faults, I/O or compression, and reclaim instead of work.",
-    how: "Swapped-in pages are counted by the changes of the process's swap entries, where the host has swap. \
-          Counterfactual: a limit that holds all they use; then the CPU time in do_swap_page and below, the I/O wait there \
-          and the reclaim at the limit would be gone. Reclaim is shared with pages of files by where the time of both \
-          went. Time lost = that time, less what the tasks' sleeps absorb.",
-    limits: "Pages of shared memory (shmem) are not counted: they show in stacks only. Swap under memory pressure of the whole host has no limit to blame and is not judged here. Before v6.2 one \
-             swap-in in 64 is counted: then small losses are missed. CPU time comes from samples at 199 Hz.",
+    question: "Does a cgroup at its memory limit wait for its own memory to be swapped in?",
+    what: "A cgroup needs more memory than its limit (memory.max, memory.high, memory.limit_in_bytes) allows. Each page that its tasks \
+           touch is swapped in, and another is swapped out: page faults, I/O or compression, and reclaim instead of work.",
+    how: "Swapped-in pages are counted by the changes of each process's swap entries, where the host has swap. Counterfactual: a limit that \
+          holds everything the tasks use; then the CPU time in do_swap_page and below, the I/O wait there and the reclaim at the limit would be \
+          gone. Time lost = that time, less what the tasks' sleeps absorb; more than 1 % of the window.",
+    limits: "Pages of shared memory (shmem): not counted, they show in stacks only. Memory pressure of the whole host: no limit is to blame, \
+             and its swap is not judged here. Before v6.2 one swap-in in 64 is counted: small losses are missed. CPU time: known from \
+             samples at 199 Hz.",
     sources: "mm/memory.c (do_swap_page), mm/vmscan.c (try_to_free_mem_cgroup_pages), drivers/block/zram; \
               f1a7941243c1 (v6.2, rss_stat tells each change).",
     can_be_cause: true,
@@ -38,7 +39,7 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::SwapIn,
 };
 
-/// Fewer pages than 1 MiB are not thrashing.
+/// 1 MiB. Fewer pages are no thrashing.
 const ENOUGH_PAGES: u64 = 256;
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.01;
@@ -55,7 +56,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Pages came back, or stacks show that tasks wait for such pages: those of shared memory have no count.
+/// Whether pages were swapped in, or stacks show that tasks wait for such pages: swap-ins of shared memory are not counted.
 fn swaps(l: &Limited<'_>, window: Duration) -> bool {
     l.work.swapped_in >= ENOUGH_PAGES || l.swap.cpu + l.swap.io > WORTH_IT * window.as_nanos() as f64
 }
@@ -71,13 +72,13 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     let noticed = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
-            .titled(format!("it swapped {back} in again, for its memory limit of {limit} is too small"))
+            .titled(format!("it swapped in {back} again, because its memory limit of {limit} is too small"))
             .on(resource::memory_limit(&l.cgroup.path))
             .share_of(loss.lived)
             .between(loss.low, loss.high)
     } else {
         Finding::risk(RULE.id, victim.clone()).titled(format!(
-            "it swapped {back} in again under its memory limit of {limit}; its tasks sleep enough to absorb it"
+            "it swapped in {back} again under its memory limit of {limit}; its tasks sleep enough to absorb it"
         ))
     };
     let ns = |ns: f64| Duration::from_nanos(ns as u64);
@@ -115,7 +116,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
         )
         .fix(
             format!(
-                "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
+                "raise the limit to what the cgroup uses (costs memory of the host), or make it use less (undo: echo {} > {})",
                 l.limit,
                 quoted(&file)
             ),
@@ -151,7 +152,7 @@ mod tests {
         assert!((lost - 1.8).abs() < 0.01, "{lost}");
         assert_eq!(
             found[0].title,
-            "it swapped 195 MiB in again, for its memory limit of 64 MiB is too small"
+            "it swapped in 195 MiB again, because its memory limit of 64 MiB is too small"
         );
         assert_eq!(found[0].check[0].text, "total_pgmajfault rises, and so does pswpin of the host");
     }
@@ -185,7 +186,7 @@ mod tests {
         let rec = Host::new("/db").swapping(600 * MS, 400 * MS).reclaimed(800 * MS).recording();
         let found = check(&Evidence::of(&rec)).unwrap();
         assert_eq!(found[0].kind, Kind::Cause);
-        assert!(found[0].title.starts_with("it swapped shared memory in again"), "{}", found[0].title);
+        assert!(found[0].title.starts_with("it swapped in shared memory again"), "{}", found[0].title);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A tracer stops a task at its system calls: strace, a debugger, a sandbox.
 //!
-//! Signal: time in which a task that has a tracer was stopped for it (stacks of waits). Lost: that time and the way there and back,
-//! less what the task's sleeps absorb. Not this rule: who waits for a task that its tracer has stopped (`held-up`).
+//! Signal: time in which a task was stopped for its tracer (stacks of waits). Lost: that time, the CPU time on the way into the stops and
+//! out of them, and the stops' share of the time that the task was ready after a sleep, less what the task's other sleeps absorb. Not this
+//! rule: tasks that wait for a task which its tracer has stopped (`held-up`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,15 +21,15 @@ use crate::stacks::symbol;
 pub const RULE: Rule = Rule {
     id: "traced",
     question: "Does a tracer stop tasks at their system calls?",
-    what: "strace, ltrace, a debugger or a sandbox has attached to a process with ptrace(2). At each system call, signal or breakpoint that \
-           it asked for the kernel stops the process, wakes the tracer, and waits for its word: two switches of tasks for each stop, \
-           and as long as the tracer likes. A program that makes many system calls is some tens or hundreds of times slower.",
-    how: "Which task has a tracer is known from the kernel's own list. Counterfactual: no tracer; time lost = the time that it was stopped \
-          for its tracer, the CPU time on the way there and back, and its part of the time that it was ready after a sleep; less what \
-          its other sleeps absorb. Reported from 5 % of its time and 1 % of the window. A program that its tracer has started itself is \
-          a risk only: somebody wanted it so.",
-    limits: "That caches are cold after a switch is not counted. A tracer that has detached before the window ends is not told. Of tasks \
-             that came and went as many their tracer is known only where all had the same one.",
+    what: "strace, ltrace, a debugger or a sandbox has attached to a process with ptrace(2). At each traced system call, signal or breakpoint \
+           the kernel stops the process and wakes the tracer, until the tracer lets it continue: two context switches for each stop, and the \
+           tracer's own time. A program that makes many system calls becomes some tens or hundreds of times slower.",
+    how: "The kernel's own list says which task has a tracer. Counterfactual: no tracer. Time lost = the time in stops, the CPU time to get into \
+          them and out, and the wait for a CPU after them, less what the task's other sleeps absorb; from 5 % of its time and 1 % of the \
+          window on.",
+    limits: "A program that its tracer has started itself: a risk only, because the tracing is intended. Cold caches after a context switch: not \
+             counted. A tracer that has detached before the window ends: not reported. Short-lived tasks that are summed up: their tracer is \
+             known only where all had the same one.",
     sources: "ptrace(2); kernel/signal.c (ptrace_stop).",
     can_be_cause: true,
     check,
@@ -39,7 +40,8 @@ pub const RULE: Rule = Rule {
 
 /// Where a traced task is stopped. kernel/signal.c.
 const STOP: &str = "ptrace_stop";
-/// What the kernel does for a tracer on a tracee's CPU time: kernel/signal.c, kernel/entry/common.c, include/linux/entry-common.h.
+/// Functions in which the kernel works for a tracer on the tracee's CPU time: kernel/signal.c, kernel/entry/common.c,
+/// include/linux/entry-common.h.
 const TRACING: [&str; 8] = [
     STOP,
     "ptrace_notify",
@@ -50,7 +52,7 @@ const TRACING: [&str; 8] = [
     "syscall_exit_to_user_mode_work",
     "ptracer_stop",
 ];
-/// Tracees of tracees that are followed up.
+/// Most parents of a tracee that are searched.
 const MAX_DEPTH: usize = 64;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -86,7 +88,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found.collect())
 }
 
-/// What a task's stops cost it: the time in them, the CPU time on the way into them and out, and its part of the time that it was
+/// The cost of a task's stops: the time in them, the CPU time on the way into them and out, and their share of the time that the task was
 /// ready after a sleep.
 fn cost(task: &Task, stopped: &Waits, worked: &Waits) -> Duration {
     let of = |times: &Waits| times.get(&task.pid).copied().unwrap_or_default();
@@ -97,7 +99,7 @@ fn cost(task: &Task, stopped: &Waits, worked: &Waits) -> Duration {
     all.min(Duration::from_nanos(task.lived_ns))
 }
 
-/// The tracer has started the first of its tracees above this task: it is its parent.
+/// Whether the tracer has started this task: it is the parent of the topmost tracee above the task.
 fn was_started(ev: &Evidence<'_>, task: &Task) -> bool {
     let up = |task: &&Task| {
         ev.task(task.ppid).filter(|parent| parent.tracer == task.tracer && parent.pid != task.pid)
@@ -121,8 +123,8 @@ fn finding(
     let name = ev.process_name(tracer, ev.task(tracer).map_or("a tracer", |task| task.comm.as_str()));
     let victim = homes.payer(ev, victims, None);
     let who = names::tasks_of(victims.len() as u64, &victim.name);
-    let title = format!("{name} traces it (ptrace), and had it stopped for {}", seconds(time));
-    // A daemon among what it has started has another parent by now.
+    let title = format!("{name} traces it (ptrace), and stopped it for {}", seconds(time));
+    // If the tracer has started one of the victims, it has started all: a daemon among them may have another parent by now.
     let finding = match victims.iter().any(|task| was_started(ev, task)) {
         true => Finding::risk(RULE.id, victim),
         false => {
@@ -136,8 +138,10 @@ fn finding(
             .raw_wait(time)
             .by(Culprit::new(SubjectKind::Task, tracer.to_string(), name.clone()))
             .hop(Hop::new(Reason::Traced, who, format!("{name}, its tracer"), TaskState::Sleeping, time))
-            .check("who traces it", command!("grep TracerPid /proc/{}/status", first))
-            .advice(format!("let {name} detach: it does so when it is interrupted (kill -INT {tracer})")),
+            .check("the pid of its tracer", command!("grep TracerPid /proc/{}/status", first))
+            .advice(format!(
+                "let {name} detach: it detaches when it is interrupted (kill -INT {tracer}); this costs its trace or session"
+            )),
     )
 }
 
@@ -154,7 +158,7 @@ mod tests {
         Task { pid, tgid: pid, ppid: 1, comm: comm.into(), lived_ns: 1000 * MS, ..Task::default() }
     }
 
-    /// 9 traces 7, which was stopped for so many ms of 1 s.
+    /// Task 9 traces task 7, which was stopped for `ms` of 1 s.
     fn host(ms: u64) -> Recording {
         let victim = Task { tracer: 9, exec_ns: (1000 - ms) * MS, sleep_ns: ms * MS, ..task(7, "db") };
         let wait = |frames: &[&str], ms: u64| Wait {
@@ -211,7 +215,7 @@ mod tests {
         let tasks = rec.tables.tasks.as_mut().unwrap();
         tasks[0].ppid = 8;
         tasks.push(Task { tracer: 9, ppid: 9, ..task(8, "sh") });
-        assert_eq!(found(&rec)[0].kind, Kind::Risk, "a child of what it has started");
+        assert_eq!(found(&rec)[0].kind, Kind::Risk, "a child of a task that the tracer has started");
         rec.tables.tasks.as_mut().unwrap()[2].ppid = 1;
         assert_eq!(found(&rec)[0].kind, Kind::Cause);
         let daemon = Task { sleep_ns: 900 * MS, ..rec.tables.tasks.as_ref().unwrap()[0].clone() };
@@ -220,7 +224,7 @@ mod tests {
         let stop = Wait { pid: 8, ..rec.tables.waits.as_ref().unwrap()[0].clone() };
         rec.tables.waits.as_mut().unwrap().push(stop);
         tasks.retain(|task| task.pid != 8 || task.ppid == 9);
-        assert_eq!(found(&rec)[0].kind, Kind::Risk, "one that has left who started it");
+        assert_eq!(found(&rec)[0].kind, Kind::Risk, "a daemon that has left its parent");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The table of tracked connections, by its counters.
+//! The table of tracked connections (conntrack), by its counters.
 
 use whyslow_model::{FileSnapshot, Finding, Missing};
 
@@ -8,11 +8,11 @@ use crate::Evidence;
 pub(crate) struct Dropping {
     pub netns: String,
     pub packets: u64,
-    /// "500 of 500", if it is full, or was a moment ago: packets are dropped for other reasons, too.
+    /// "500 of 500", if the table is full, or was full a moment ago. Packets are dropped for other reasons, too.
     pub full: Option<String>,
 }
 
-/// It is full with so many of its entries: some end while the counters are read.
+/// The table counts as full with this share of its entries: some entries end while the counters are read.
 const FULL: f64 = 0.95;
 
 pub(crate) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
@@ -28,7 +28,7 @@ pub(crate) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
     stats.filter_map(of).filter(|one| one.packets > 0).collect()
 }
 
-/// Entries of the host's table, and how many it may have.
+/// The entries of the host's table, and the most that it may have.
 pub(crate) fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
     let read = |what: &str| {
         let name = format!("proc/sys/net/netfilter/nf_conntrack_{what}");
@@ -37,7 +37,7 @@ pub(crate) fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
     Ok((read("count")?, read("max")?))
 }
 
-/// Of the first CPU: each line has the number of all entries.
+/// A value of the first CPU: each line has the number of all entries.
 fn first_of(snapshot: &FileSnapshot, name: &str) -> Option<u64> {
     let text = String::from_utf8_lossy(&snapshot.bytes);
     let mut lines = text.lines();
@@ -59,12 +59,12 @@ pub(super) fn column(snapshot: &FileSnapshot, name: &str) -> Result<u64, Missing
 pub(super) fn with_advice(found: Finding) -> Finding {
     found
         .check(
-            "count against max, and the columns drop and insert_failed",
+            "the count against the max, and the columns drop and insert_failed",
             "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max; cat /proc/net/stat/nf_conntrack",
         )
         .fix(
-            "raise the limit (about 320 bytes an entry); undo with the old value",
+            "raise the limit (costs about 320 bytes of memory an entry; undo: the old value)",
             "sysctl net.netfilter.nf_conntrack_max; sysctl -w net.netfilter.nf_conntrack_max=524288",
         )
-        .advice("or track less: shorter timeouts, NOTRACK for traffic that needs no state")
+        .advice("or track fewer connections: shorter timeouts, NOTRACK for traffic that needs no state")
 }

@@ -1,8 +1,13 @@
-//! Connections are not answered: neither made nor refused.
+//! Connects get no answer: they neither succeed nor are they refused.
 //!
-//! Signal: connects whose SYN was retransmitted while somebody waited (`Connect`), to a port whose listener dropped none here. Lost: as in
-//! `listen-overflow`. Not this rule: a full listen queue; connections that are refused (`service-away`); packets of connections that were made
+//! Signal: connects whose SYN was retransmitted while their client waited (`Connect`), to a port whose listener on this host dropped none. Lost: as
+//! in `listen-overflow`. Not this rule: a full listen queue; refused connections (`service-away`); packets of established connections
 //! (`retransmits`).
+//!
+//! The loss is the client tasks' time in these connects beyond the time of a prompt connect. Overlapping connects of a task count once. Connects
+//! that no task waits for do not count. The culprit is the table of tracked connections of the client's network namespace, if it is full (95 %)
+//! and dropped at least as many packets as there were such connects. It is a listener of another network namespace, if that listens at this very
+//! address and its queue was full.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,16 +25,16 @@ use crate::hashing::Set;
 
 pub const RULE: Rule = Rule {
     id: "unanswered-connects",
-    question: "Did clients wait for connections that nobody answered?",
-    what: "A SYN that gets no answer is retransmitted after 1 s, then after 2, 4 and more, for two minutes. The host is down, a packet filter drops \
-           it without a word (a firewall, a security group), the table of tracked connections is full, or the network loses it.",
-    how: "TCP connects whose SYN was retransmitted while their client waited, to no listener of the same network namespace whose queue was full. \
-          Lost: the client tasks' time in those connects beyond a prompt one; overlapping connects of a task count once; connects that nobody waits for do not \
-          count. Reported from 5 % of their time and 1 % of the window on. The table of tracked connections of the client's network namespace is to blame if it \
-          is full (95 %) and dropped as many packets as there were such connects; a listener of another namespace, if it is at that very address, and its queue was full.",
-    limits: "Which packets the table dropped its counters do not tell. Whether a filter dropped a SYN or the network did is not seen; nor a \
-             filter or a full listen queue on another host; tables and listeners that may be on the way (the host's, for a container) are named in the advice. Of a prober that \
-             asks a dead host on purpose this is told, too. An event loop (epoll) does not tell for what it connects: without a table or queue to blame it is a risk.",
+    question: "Did clients wait for connects that got no answer?",
+    what: "TCP retransmits a SYN that gets no answer after 1 s, then after 2, 4 and more, for two minutes. The host is down, a packet filter silently \
+           drops the SYN (a firewall, a security group), the table of tracked connections is full, or the network loses the SYN.",
+    how: "TCP connects whose SYN was retransmitted while their client waited, and that no full listen queue of the same network namespace explains. \
+          Time lost = the client tasks' time in these connects beyond the time of a prompt one, from 5 % of their time and 1 % of the window on. The \
+          culprit is a full table of tracked connections or a full listen queue, if one explains the connects; else the address.",
+    limits: "The packets that the table dropped: its counters do not identify them. A SYN that a filter dropped and a SYN that the network lost: not \
+             distinguished. A filter or a full listen queue on another host: not seen. Tables and listeners that may be on the way (those of the host, for \
+             a container): named in the advice. A prober that connects to a dead host on purpose: reported, too. An event loop (epoll): the purpose of \
+             its connects is not known, so without a table or queue to blame it is a risk.",
     sources: "net/ipv4/tcp_timer.c (tcp_retransmit_timer), net/netfilter/nf_conntrack_core.c (__nf_conntrack_alloc); tcp(7), tcp_syn_retries.",
     can_be_cause: true,
     check,
@@ -38,14 +43,14 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// A smaller part of the clients' time ...
+/// A smaller part of the clients' time goes unnoticed, ...
 const OF_THEIR_TIME: f64 = 0.05;
-/// ... or of the window is not felt.
+/// ... and so does a smaller part of the window.
 const OF_THE_WINDOW: f64 = 0.01;
 /// Findings that are reported.
 const MOST_REPORTED: usize = 4;
 
-/// A place in a network namespace.
+/// An address in a network namespace.
 type Place<'r> = (u32, &'r str);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -77,12 +82,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Not: data that were retransmitted of connections that were made; connects that nobody waits for.
+/// Whether the client waited for its SYN. False for retransmitted data of established connections, and for connects that no task waits for.
 fn waited_for_its_syn(row: &table::Connect) -> bool {
     row.retried > row.abandoned && row.retried_ns >= row.unanswered_ns
 }
 
-/// What a full table dropped, of all places of its network namespace that got no answer: each was dropped once at least.
+/// The finding about a full table, for all addresses of its network namespace that gave no answer: the table dropped at least one packet of each
+/// such connect.
 fn of_table(
     ev: &Evidence<'_>,
     table: &Dropping,
@@ -124,7 +130,7 @@ fn is_felt(ev: &Evidence<'_>, paid: &Paid) -> bool {
     is_felt(paid.wall, OF_THEIR_TIME) && is_felt(ev.window(), OF_THE_WINDOW)
 }
 
-/// A full listener of another network namespace at that very address; else one at that port.
+/// Full listeners of other network namespaces: one at this very address, and one at this port.
 fn elsewhere<'r>(
     netns: u32,
     peer: &str,
@@ -136,7 +142,7 @@ fn elsewhere<'r>(
     (at, others().find(|one| port(&one.local) == port(peer)).copied())
 }
 
-/// Clients that got no answer at one place.
+/// The finding about clients that got no answer from one address.
 fn of_place(
     ev: &Evidence<'_>,
     (netns, peer): Place<'_>,
@@ -155,7 +161,7 @@ fn of_place(
         let found = full_listeners::with_advice(found.by(full_listeners::culprit(listener)), listener);
         return is_felt(ev, &paid).then_some(found);
     }
-    // An event loop may have nothing else to do, and try on behalf of nobody.
+    // An event loop may have nothing else to do, and its connects may serve no request.
     let sleepers: Vec<&table::Connect> =
         rows.iter().filter(|row| row.watched < row.retried).copied().collect();
     let slept = paid(ev, sleepers);
@@ -173,12 +179,12 @@ fn of_place(
     let client = rows.first()?.tgid;
     let found = found
         .by(Culprit::new(SubjectKind::Socket, peer, peer))
-        .check("what it waits for", command!("nsenter -n -t {} ss -tnpo state syn-sent", client))
-        .check("which way its packets go", command!("nsenter -n -t {} ip route get {}", client, host(peer)));
-    // What may be it, and is not known to be.
+        .check("its connects without an answer", command!("nsenter -n -t {} ss -tnpo state syn-sent", client))
+        .check("the route of its packets", command!("nsenter -n -t {} ip route get {}", client, host(peer)));
+    // Possible culprits that are not proven.
     let found = match at_port {
         Some(listener) => found.advice(format!(
-            "if that is where they go: the listen queue of {} in another network namespace was full",
+            "if these connects go to it: the listen queue of {} in another network namespace was full",
             name(listener)
         )),
         None => found,
@@ -186,15 +192,15 @@ fn of_place(
     let found = match tables.iter().map(|table| table.packets).sum::<u64>() {
         0 => found,
         n => found.advice(format!(
-            "if they go that way: tables of tracked connections of this host dropped {}",
+            "if their packets pass through them: tables of tracked connections of this host dropped {}",
             packets(n)
         )),
     };
     Some(found.advice(ADVICE))
 }
 
-const ADVICE: &str = "look whether that host is up, and whether a packet filter drops its packets on the way there or back (a firewall, a \
-                      security group); let its client give up sooner and go elsewhere";
+const ADVICE: &str = "check whether that host is up, and whether a packet filter drops the packets on the way there or back (a firewall, a \
+                      security group); let the client give up sooner and connect elsewhere";
 
 fn cause(paid: &Paid, peer: &str) -> Finding {
     let lost = paid.blocked + paid.watched_share;
@@ -216,7 +222,7 @@ fn sum(rows: &[&table::Connect], of: fn(&table::Connect) -> u64) -> u64 {
     rows.iter().map(|row| of(row)).fold(0, u64::saturating_add)
 }
 
-/// Without the port.
+/// The address without its port.
 fn host(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(host, _)| host).trim_start_matches('[').trim_end_matches(']')
 }

@@ -1,4 +1,4 @@
-//! Ten seconds of a host: client 11 in namespace 7 asks 10.0.0.9:80.
+//! Ten seconds of a host: client 11 in network namespace 7 connects to 10.0.0.9:80.
 
 use whyslow_model::{FileSnapshot, Kind};
 
@@ -37,7 +37,7 @@ fn host(connects: Vec<table::Connect>, listeners: Vec<table::Listener>) -> Fixtu
     host
 }
 
-/// A table of 42 entries, of which so many are taken, in a network namespace.
+/// A network namespace whose table has room for 42 entries and contains `entries`.
 fn with_drops(mut host: Fixture, (netns, entries): (u32, u64), drops: u64) -> Fixture {
     for (at, drops) in [(0, 5), (10, 5 + drops)] {
         let text = format!(
@@ -82,7 +82,7 @@ fn a_full_table_of_its_own_network_namespace_is_to_blame_if_it_dropped_as_many()
     }
 }
 
-/// Each of many addresses is asked for a moment.
+/// A client waits a moment for each of many addresses.
 #[test]
 fn what_a_table_dropped_of_many_places_is_one_finding() {
     let to = |n: u64| table::Connect {
@@ -119,7 +119,7 @@ fn a_full_listen_queue_is_told_by_its_own_rule_or_named_where_it_is_elsewhere() 
             .contains("the listen queue of server (10.0.0.9:80), in another network namespace, was full")
     );
     assert_eq!(there.culprit.as_ref().unwrap().id, "20");
-    // Which address is whose is not known.
+    // It is not known which address belongs to the other network namespace.
     let any = at("0.0.0.0:80", 8);
     assert_eq!(any.culprit.as_ref().unwrap().id, "10.0.0.9:80");
     assert!(any.fixes[0].text.contains("the listen queue of server (0.0.0.0:80)"), "{:?}", any.fixes);
@@ -138,7 +138,7 @@ fn an_event_loop_may_try_for_nobody() {
     assert_eq!(found_of(&with_drops(host(vec![watched()], Vec::new()), (7, 42), 9)).kind, Kind::Cause);
     let mixed = table::Connect { watched: 3, ..client(6) };
     assert_eq!(found_of(&host(vec![mixed], Vec::new())).kind, Kind::Cause);
-    // Another one that slept for a moment does not make it a cause.
+    // Another client that slept for a moment does not make it a cause.
     let other = table::Connect { pid: 12, tgid: 12, blocked_ns: SECOND / 30, retried: 1, ..client(0) };
     assert_eq!(found_of(&host(vec![watched(), other], Vec::new())).kind, Kind::Risk);
 }

@@ -1,8 +1,11 @@
-//! A process does nothing but calls that fail, one after the other.
+//! A process makes calls that fail, one after the other, and does nothing else.
 //!
-//! Signal: system calls of one sort that failed alike 64 times and more without another call between them, and samples of the CPU in that call.
-//! Lost: that CPU time, less what the process's sleeps absorb. Not this rule: calls that fail for want of something (`failed-calls`), or because
-//! there is nothing to do yet (`spin`).
+//! Signal: system calls of one sort that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; and
+//! samples of the CPU in that call. Lost: that CPU time, less what the process's sleeps absorb. Not this rule: calls that fail because a
+//! resource is used up (`failed-calls`), or because there is nothing to do yet (`spin`).
+//!
+//! The CPU time counts the samples in that call, and the samples in functions of the program that make no other call. It is capped at the time
+//! that passed between the first and the last of the failed calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,16 +24,18 @@ use crate::stacks::syscalls::syscall_name;
 pub const RULE: Rule = Rule {
     id: "vain-calls",
     question: "Do processes spend their time on calls that fail?",
-    what: "A program closes each descriptor up to its limit on open files before it starts another, a million of which are not open; looks for a file \
-           in each of thousands of folders; asks a dead socket or process again and again. Each call is cheap, and none does anything.",
-    how: "System calls that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; samples of the CPU time in \
-          that call, and of the function of the program that calls nothing else. Counterfactual: no such call; time lost = that CPU time, at most what passed \
-          between the first and the last of those that failed, less what the task's sleeps absorb. Reported from 15 % of its time on.",
-    limits: "Answers that say that there is nothing to do yet, or that something is taken, are no failures. Where a CPU makes more than \
-             60,000 calls a second it looks at a twentieth of the time: then there are more than it says, and what they took is not known but from the \
-             samples. Streaks that another task or another call breaks each 64 times are not seen; nor calls that take longer, those of 32-bit programs, \
-             nor what io_uring does. Some programs have to try: a build that asks for thousands of files that are not there yet. Of a program that makes all its \
-             calls in one function the CPU time outside the kernel is not told. Children of a process that live for less than a second are told together. `run` and `attach` tell it as system calls.",
+    what: "A program closes each descriptor up to its limit on open files before it starts another program, and a million of them are not \
+           open; or it looks for a file in each of thousands of folders; or it calls a dead socket or process again and again. Each call is \
+           cheap, and none has an effect.",
+    how: "System calls that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; and samples of the \
+          CPU in that call, or in functions that make no other call. Counterfactual: no such call. Time lost = that CPU time, at most the time \
+          between the first and the last failure, less what the task's sleeps absorb, from 15 % of the task's time on.",
+    limits: "Errors that mean \"nothing to do yet\" or \"taken\": no failures. More than 60,000 calls a second on a CPU: only a twentieth of \
+             the time is observed, the counts are lower bounds, and only the samples show the time of the calls. Streaks that another task or \
+             another call breaks before 64 failures: not seen. Calls that take longer, calls of 32-bit programs, and io_uring: not seen. \
+             Programs that have to try, such as a build that looks for thousands of files that do not exist yet: reported, too. A program that \
+             makes all its calls in one function: its CPU time outside the kernel is not reported. Children of a process that live for less \
+             than a second: reported together. `run` and `attach`: reported as system calls.",
     sources: "include/uapi/asm-generic/errno-base.h; close(2), close_range(2).",
     can_be_cause: true,
     check,
@@ -42,7 +47,8 @@ pub const RULE: Rule = Rule {
 /// Findings that are reported.
 const MOST_REPORTED: usize = 4;
 
-/// Calls of one sort that failed: of a process, or of its children that live for a moment.
+/// Failed calls of one sort: of a process, or of its short-lived children. The parts: pid of the process, whether its children made the calls,
+/// number of the system call.
 type Key = (u32, bool, u32);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -79,8 +85,8 @@ fn is_call(kernel: &str, call: &str) -> bool {
     plain(kernel) == plain(call)
 }
 
-/// CPU time in a call, and in the functions of the program that make this call and no other: no more of it than `most`, which was spent between the
-/// first and the last of the calls that failed.
+/// CPU time in a call, and in the functions of the program that make this call and no other. It is capped at `most`, the time between the first
+/// and the last of the failed calls.
 fn spent_in(call: &str, most: Duration, samples: &[&Sample]) -> Spent {
     let mut makes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in samples {
@@ -90,7 +96,7 @@ fn spent_in(call: &str, most: Duration, samples: &[&Sample]) -> Spent {
     }
     let makes_only_it =
         |function: &str| makes.get(function).is_some_and(|calls| calls.iter().all(|one| is_call(one, call)));
-    // What `extra-work` tells ends with that: the rules of a packet filter that refuse each packet.
+    // `extra-work` reports the work inside such calls: for example the rules of a packet filter that refuse each packet.
     let samples = samples.iter().filter(|sample| work_of(&sample.kernel).is_none());
     let samples: Vec<&Sample> = samples.copied().collect();
     let is_in_it = |sample: &&&Sample| match in_call(sample) {
@@ -108,7 +114,7 @@ fn spent_in(call: &str, most: Duration, samples: &[&Sample]) -> Spent {
     spent
 }
 
-/// How long the calls took that failed, if it was like that while nobody looked.
+/// How long the failed calls took, extrapolated to the part of the window that was not observed.
 fn at_most(ev: &Evidence<'_>, rows: &[&FailedCall]) -> Duration {
     let seen = rows.iter().map(|row| row.streak_ns).fold(0, u64::saturating_add);
     let away = rows.iter().map(|row| row.away_ns).max().unwrap_or(0);
@@ -119,10 +125,10 @@ fn at_most(ev: &Evidence<'_>, rows: &[&FailedCall]) -> Duration {
         .min(window.saturating_mul(MOST_CPUS))
 }
 
-/// Nobody's threads are at work on more CPUs: numbers of a broken recording are.
+/// No process runs on more CPUs than this: larger numbers come from a broken recording.
 const MOST_CPUS: u32 = 65_536;
 
-/// The error of most of them.
+/// The most frequent error.
 fn most_common(rows: &[&FailedCall]) -> u32 {
     let mut by_error: BTreeMap<u32, u64> = BTreeMap::new();
     for row in rows {
@@ -161,7 +167,7 @@ fn closes_what_is_not_open(call: &str, error: u32) -> bool {
 fn answer(call: &str, error: u32) -> String {
     let name = match error {
         1 => "EPERM",
-        2 => "ENOENT: there is none",
+        2 => "ENOENT: it does not exist",
         3 => "ESRCH: no such process",
         9 if call == "close" => "EBADF: not open",
         9 => "EBADF: no such descriptor",
@@ -181,10 +187,10 @@ fn answer(call: &str, error: u32) -> String {
 }
 
 fn check_of(ev: &Evidence<'_>, call: &str, error: u32, pid: u32) -> (&'static str, Command) {
-    // A child that has ended had the limits of its parent.
+    // A child that has ended had the limits of its parent, which can still be read.
     let pid = ev.task(pid).filter(|task| task.ended).map_or(pid, |task| task.ppid);
     match closes_what_is_not_open(call, error) {
-        true => ("how many descriptors it may have", command!("grep 'open files' /proc/{}/limits", pid)),
+        true => ("its limit on open files", command!("grep 'open files' /proc/{}/limits", pid)),
         false => ("how busy its threads are", command!("top -H -b -n 1 -p {}", pid)),
     }
 }
@@ -192,10 +198,10 @@ fn check_of(ev: &Evidence<'_>, call: &str, error: u32, pid: u32) -> (&'static st
 fn advice(call: &str, error: u32) -> &'static str {
     match closes_what_is_not_open(call, error) {
         true => {
-            "lower its limit on open files (LimitNOFILE=, ulimit -n, --ulimit nofile of containers; undo: the value as it was), or let it \
-             close only what is open (close_range(2), /proc/self/fd)"
+            "lower its limit on open files (LimitNOFILE=, ulimit -n, --ulimit nofile of containers; costs: it can open fewer files; undo: the \
+             value as it was), or let it close only open descriptors (close_range(2), /proc/self/fd)"
         }
-        false => "find out in its source or its settings why it makes again a call that has failed",
+        false => "find out in its source or its settings why it repeats a call that has failed",
     }
 }
 

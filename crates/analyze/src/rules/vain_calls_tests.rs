@@ -85,7 +85,7 @@ fn fires_for_a_process_that_closes_what_is_not_open() {
     assert!(only.fixes[0].text.contains("limit on open files"), "{:?}", only.fixes);
 }
 
-/// What the program does in a function that makes other calls, too, may have been for those.
+/// CPU time in a function that also makes other calls may belong to those calls.
 #[test]
 fn time_of_other_calls_is_not_its() {
     let shared = vec![
@@ -114,12 +114,12 @@ fn no_more_is_lost_than_passed_between_those_that_failed() {
     assert_eq!(
         lost(vec![of(200 * MS, 500 * MS)], closing(1000)),
         Some(400),
-        "half of the time nobody looked"
+        "half of the time was not observed"
     );
     assert_eq!(lost(vec![of(200 * MS, 1000 * MS)], closing(1000)), Some(1000));
 }
 
-/// Another process of that name, which fails at nothing.
+/// Another process of that name, without a failed call.
 #[test]
 fn who_has_not_failed_is_no_victim_whatever_it_is_called() {
     let other = |of: Sample| Sample { pid: 8, tgid: 8, ..of };
@@ -134,7 +134,7 @@ fn who_has_not_failed_is_no_victim_whatever_it_is_called() {
     );
 }
 
-/// Each lives for 100 ms; most were not looked at.
+/// Each child lives for 100 ms; most were not observed.
 #[test]
 fn children_that_live_for_a_moment_are_told_together() {
     let child = |sample: Sample, pid: u32| Sample { pid, tgid: pid, ns: sample.ns / 10, ..sample };
@@ -156,7 +156,7 @@ fn children_that_live_for_a_moment_are_told_together() {
         ..parent.clone()
     });
     *tasks = std::iter::once(parent.clone()).chain(born).collect();
-    // Some have started their program already.
+    // Some have called execve already.
     tasks[2].comm = "true".into();
     let found = found(&host);
     assert_eq!((found.len(), found[0].lost), (1, Some(Duration::from_millis(480))), "{found:?}");
@@ -170,7 +170,7 @@ fn is_quiet_where_they_take_little_or_are_counted_for_another_reason() {
     assert_eq!(lost(vec![row(CLOSE, EBADF, 9000)], closing(100)), None);
     assert_eq!(lost(Vec::new(), closing(1000)), None);
     let read = vec![sample(&["vfs_read", "ksys_read", "do_syscall_64"], "read", 1000)];
-    assert_eq!(lost(vec![row(0, EBADF, 9000)], read), Some(1000), "its entry is in no stack");
+    assert_eq!(lost(vec![row(0, EBADF, 9000)], read), Some(1000), "its entry function is in no stack");
     let in_want = FailedCall { streak_ns: 0, ..row(1, 28, 9000) };
     assert_eq!(
         lost(vec![in_want], vec![sample(&["ext4_file_write_iter", "__x64_sys_write"], "write", 1000)]),
@@ -213,5 +213,5 @@ fn the_work_inside_the_calls_is_told_by_another_rule() {
         own.into_iter().chain([sample(&in_filter, "close", filter_ms)]).collect()
     };
     assert_eq!(lost(rows(), with(100)), Some(500));
-    assert_eq!(lost(rows(), with(550)), None, "what is left is a little");
+    assert_eq!(lost(rows(), with(550)), None, "the rest is small");
 }

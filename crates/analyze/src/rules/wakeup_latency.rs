@@ -1,7 +1,13 @@
-//! Wake-up latency: CPUs wake slowly from an idle state, and somebody waits for them.
+//! Wake-up latency: CPUs wake slowly from an idle state, and threads wait for them.
 //!
-//! Signal: how late each CPU was to timers and to calls of other CPUs, by the idle state it came from; who spun or slept
+//! Signal: the delay of each CPU to timers and to calls of other CPUs, by the idle state that it woke from; the threads that spun or slept
 //! meanwhile. Lost: that time. Not this rule: CPUs that ran with interrupts off (`irqs-off`), reads that sleep.
+//!
+//! A delay is the difference of two times: a call was queued for a CPU and the CPU ran it; a timer was due and it went off. A state is slow
+//! if three of four wake-ups from it take 2 ms or more. The time that threads spun counts once where they waited for many CPUs at once. If
+//! no thread spun, the time by which timers were late counts, of the threads of the name that it hits most. That may be no loss: some
+//! threads sleep only to check again, and lose nothing by a longer sleep. If a command or a process is watched and lost enough, only its
+//! threads count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,21 +26,19 @@ use crate::irq::latency::{
 
 pub const RULE: Rule = Rule {
     id: "wakeup-latency",
-    question: "Do CPUs wake slowly from idle states, and does somebody wait for them?",
-    what: "A CPU in a deep idle state needs long to wake, more than its driver says: broken firmware tables, a state that the \
-           hardware does badly, a hypervisor. Whoever asks it for something (its frequency, a flush of its address \
-           translations, a change of kernel code) spins until it comes; timers that are due there go off late.",
-    how: "Two clocks that nobody has to set: when a call was queued for a CPU and when it ran it; when a timer was due and \
-          when it went off. By CPU and by the idle state it came from: a state is slow if three of four wakes out of it \
-          take 2 ms or more. Time lost = the time threads spun for these CPUs (counted once where they waited for many at \
-          once); the upper bound adds the time by which threads' timers were late. Where a command or a process is watched, and it \
-          lost enough, its threads alone count. If nobody spun it is that, of the threads \
-          of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
-    limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU, where \
-             functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
-             hypervisor's work: then the state is reported, and the delay is its; but not where it took as much of the CPU in other ways, or \
-             where that one stood still as long while it ran. Isolated and nohz_full CPUs are called \
-             seldom, and late by design only while they are in the kernel.",
+    question: "Do CPUs wake slowly from idle states, while threads wait for them?",
+    what: "A CPU in a deep idle state takes longer to wake than its driver says: broken firmware tables, a defect of the hardware's idle state, \
+           a hypervisor. A thread that calls this CPU (for its frequency, a flush of its address translations, a change of kernel code) spins \
+           until the CPU answers; timers that are due there go off late.",
+    how: "The delay from a call for a CPU to its run, and from a timer's due time to its run, by CPU and idle state: a state is slow if three of \
+          four wake-ups take 2 ms or more. Time lost = the time that threads spun for these CPUs; the upper bound adds the time by which threads' \
+          timers were late. Reported as a cause from 2 % of the window on.",
+    limits: "Calls of other CPUs: seen from Linux 6.4 on; before that only calls to a single CPU, where functions can be traced. Threads that a \
+             call wakes up: not counted. No thread spun: the loss is the delay of timers, and may be none, because some sleeps may as well be \
+             longer. A watched command or process that lost enough: only its threads count. A virtual machine: the hypervisor wakes the CPU, so \
+             the state is reported and the delay is the hypervisor's; not reported where the hypervisor took as much of the CPU in other ways, or \
+             where the CPU stood still as long while it ran. Isolated and nohz_full CPUs: they are called seldom, and are late by design only \
+             while they are in the kernel.",
     sources: "kernel/smp.c (csd_queue_cpu, csd_function_entry since 6.4; smp_call_function_single); kernel/time/hrtimer.c; \
               drivers/cpuidle/cpuidle.c; Documentation/admin-guide/pm/cpuidle.rst.",
     can_be_cause: true,
@@ -44,13 +48,13 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::WakeupLatency,
 };
 
-/// Less than this share of one task's window is nobody's trouble.
+/// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.02;
-/// A CPU that stands still for less of the window is not worth a line where nobody can be named.
+/// A CPU that stands still for a smaller share of the window is not worth a line where no culprit can be named.
 const STILL: f64 = 0.05;
-/// ... and fewer times say nothing.
+/// Fewer times prove nothing.
 const TIMES: usize = 5;
-/// Hops of a chain that tell single CPUs.
+/// Most hops of a chain that name single CPUs.
 const MOST: usize = 8;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -60,7 +64,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Of each idle state, by name: the CPUs that wake slowly from it.
+/// The CPUs that wake slowly from each idle state, by the name of the state.
 fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
     let rec = ev.recording();
     let mut shallowest: BTreeMap<u32, u32> = BTreeMap::new();
@@ -68,7 +72,7 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
         let least = shallowest.entry(cpu).or_insert(state);
         *least = state.min(*least);
     }
-    // A deeper state of the same CPU is as slow, or slower: it may be too rare to say so by itself.
+    // A deeper state of the same CPU is as slow or slower, but may be too rare to show it.
     let payers =
         Payers::of(rec, |cpu, state| shallowest.get(&cpu).zip(state).is_some_and(|(least, s)| s >= *least))
             .named(ev);
@@ -94,7 +98,7 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), which.clone());
             let they = if is_one { "it wakes" } else { "they wake" };
-            let title = format!("{they} slowly from {words}; nobody was seen to wait for it");
+            let title = format!("{they} slowly from {words}; no thread was seen to wait for it");
             Finding::risk(RULE.id, subject).titled(title)
         }
         Some((payers, first)) => {
@@ -105,25 +109,25 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
     finding
         .check(format!("idle states of CPU {cpu}, with their exit latency in us and their use"), command!("grep . /sys/devices/system/cpu/cpu{}/cpuidle/state*/{{name,latency,usage,disable}}", cpu))
         .fix(
-            "keep all CPUs out of slow states as long as this command runs (undo: end it); it costs power and, on some machines, \
-             the turbo of other cores",
+            "keep all CPUs out of slow states while this command runs (undo: end it); it costs power and, on some machines, the \
+             turbo of other cores",
             "sh -c 'exec 3>/dev/cpu_dma_latency; printf \"\\\\012\\\\0\\\\0\\\\0\" >&3; sleep 3600'",
         )
         .advice(
-            "switch the state off by its file `disable` in that folder (undo: write 0), and for good by processor.max_cstate= or \
-             intel_idle.max_cstate= on the kernel's command line, or in the firmware's setup",
+            "write 1 to the file `disable` of the state in that folder (undo: write 0), or set processor.max_cstate= or \
+             intel_idle.max_cstate= on the kernel's command line for good, or disable the state in the firmware's setup; it costs power",
         )
 }
 
-/// Of those who paid, whom the user asked about, if it was worth it to them: what others lost there is not their time.
+/// The watched threads among the victims, if their loss is worth a line: the user asked about them, and other threads' loss is not their time.
 fn watched(ev: &Evidence<'_>, all: &Payers) -> Option<Payers> {
     let pids: BTreeSet<u32> = ev.recording().meta.watched.as_ref()?.pids.iter().copied().collect();
     let own = Payers(all.0.iter().filter(|payer| pids.contains(&payer.pid)).cloned().collect());
     paid(ev, &own).is_some().then_some(own)
 }
 
-/// Those who spun, if that was worth it: they did nothing else meanwhile. Else those whose timers were late; of these the
-/// threads of the name that it hits most: many sleep for no other reason than to look again. With the costliest.
+/// The threads that spun, if their loss is worth a line: they did nothing else meanwhile. Else the threads whose timers were late, but only
+/// those of the name that it hits most: many threads sleep only to check again. The second value is the thread that lost most.
 fn paid(ev: &Evidence<'_>, all: &Payers) -> Option<(Payers, Payer)> {
     let least = WORTH_IT * ev.window().as_secs_f64();
     [Wait::Spun, Wait::Slept].into_iter().find_map(|wait| {
@@ -158,7 +162,7 @@ fn cause(
             format!("{} (pid {}){read}and others waited for", first.comm, first.pid)
         }
     };
-    let title = format!("{who} {which}, which {wake} slowly from {words}, {worst} at worst");
+    let title = format!("{who} {which}, which {wake} slowly from {words}, worst {worst}");
     let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
     let mut finding = Finding::cause(RULE.id, subject, lost)
         .titled(title)
@@ -176,10 +180,10 @@ fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String
     Culprit { file, ..culprit }
 }
 
-/// Who waits for each CPU, the costliest first, and what that CPU does.
+/// The threads that wait for each CPU, the costliest first, and the idle state of that CPU.
 fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) -> Vec<Hop> {
     let rows = payers.by_call();
-    // What hit somebody once is in the sums: it says nothing of what that one does.
+    // A wait that a thread had only once is in the sums, but says nothing about what this thread usually does.
     let reported = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
     let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, payer)| payer.hop(rec)).collect();
     for cpu in cpus.iter().take(MOST) {
@@ -196,7 +200,7 @@ fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) ->
     hops
 }
 
-/// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is reported, is another rule's.
+/// CPUs that stood still in user code: this kernel cannot do that. Steal, where it is reported, belongs to another rule.
 fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     let Ok(gaps) = ev.gaps() else { return Vec::new() };
     let is_reported = gaps.iter().any(|gap| gap.stolen_ns.is_some());
@@ -219,13 +223,13 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     reported.map(|(cpu, (ns, times, worst))| {
         Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}")))
             .titled(format!(
-                "it stood still {times} times in the middle of programs, {} together, {} at worst: firmware (SMI), or a \
-                 hypervisor that does not tell",
+                "it stood still {times} times while programs ran, for {}, worst {}: firmware (SMI), or a hypervisor that does not \
+                 report it",
                 seconds(Duration::from_nanos(ns)),
                 seconds(Duration::from_nanos(worst))
             ))
             .check(
-                "times in which the hardware took the CPU (needs the hwlat tracer)",
+                "the times for which the hardware took the CPU (needs the hwlat tracer)",
                 command!("rtla hwnoise -c {} -d 10s", cpu),
             )
     })
@@ -240,7 +244,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     if all == 0 || late.saturating_mul(100) > all {
         return Ok(None);
     }
-    let evidence = format!("of {all} timers and calls, {late} were half a millisecond late or more");
+    let evidence = format!("{late} of {all} timers and calls were late by half a millisecond or more");
     Ok(Some(RuledOut { what: "IRQ latency".into(), evidence }))
 }
 

@@ -50,8 +50,7 @@ fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
     );
     assert_eq!(
         found[0].title,
-        "reading cpuinfo_cur_freq, it waited for CPU 1, which wakes slowly from idle state C3 (800 us by its driver), 25 ms \
-         at worst"
+        "reading cpuinfo_cur_freq, it waited for CPU 1, which wakes slowly from idle state C3 (800 us by its driver), worst 25 ms"
     );
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.name.as_str(), culprit.file.as_deref()), ("CPU 1", Some("cpuinfo_cur_freq")));
@@ -73,7 +72,7 @@ fn who_is_watched_comes_before_others_who_lost_more() {
     let found = check(&Evidence::of(&rec)).unwrap();
     assert!(found[0].chain[0].who.to_string().starts_with("lines "), "{:?}", found[0].chain);
     assert_eq!((found[0].victim.id.as_str(), found[0].lost), ("8", Some(Duration::from_millis(60))));
-    // Nothing that the watched lost is worth a word: others did.
+    // The loss of the watched process is not worth a line, that of the others is.
     rec.tables.cross_calls.as_mut().unwrap()[1].paid_ns = 1_000_000;
     assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.to_string().starts_with("poem "));
 }
@@ -108,7 +107,7 @@ fn what_one_reads_is_not_reported_of_another() {
             "lines (pid 8): CPU 1 to run flush_tlb_func, 2".to_owned(),
             format!("CPU 1: {state}, 13"),
         ],
-        "verse waited once: that is in the sum"
+        "verse waited only once: its wait is in the sum"
     );
 }
 
@@ -139,7 +138,8 @@ fn is_a_risk_if_nobody_pays() {
     let found = check(&Evidence::of(&reader(&SLOW, 5))).unwrap();
     assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
     assert_eq!(found[0].victim.name, "CPU 1");
-    let title = "it wakes slowly from idle state C3 (800 us by its driver); nobody was seen to wait for it";
+    let title =
+        "it wakes slowly from idle state C3 (800 us by its driver); no thread was seen to wait for it";
     assert_eq!(found[0].title, title);
 }
 

@@ -15,9 +15,9 @@ use crate::stacks::syscalls::syscall_name;
 
 mod paths;
 
-/// Single calls told: the slowest.
+/// Single calls that are reported: the slowest.
 const SLOWEST: usize = 200;
-/// Files of one directory told one by one for a system call; more become one row, so that a directory of sessions or
+/// Files of one directory that are listed one by one for a system call; more become one row, so that a directory of sessions or
 /// mails does not hide the rest.
 const FILES_OF_A_DIRECTORY: usize = 16;
 
@@ -45,7 +45,7 @@ pub fn calls(recording: &Recording) -> Vec<CallAccount> {
     accounts
 }
 
-/// (system call, directory) of which too many files were used.
+/// (system call, directory) with too many files.
 fn crowded(rows: &[(String, Option<String>, &Call)]) -> BTreeSet<(String, String)> {
     let mut files: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for (name, path, _) in rows {
@@ -101,7 +101,7 @@ impl<'r> Sum<'r> {
     }
 }
 
-/// Single slow calls, the slowest first, with paths as they were.
+/// Single slow calls, the slowest first, with unfolded paths.
 #[must_use]
 pub fn slow_calls(recording: &Recording) -> Vec<SlowCallAccount> {
     let mut rows: Vec<&SlowCall> = recording.tables.slow_calls.iter().flatten().collect();
@@ -128,7 +128,7 @@ pub fn slow_calls(recording: &Recording) -> Vec<SlowCallAccount> {
         .collect()
 }
 
-/// Threads of containers among those of these calls.
+/// Threads of containers among the threads of these calls.
 fn contained(recording: &Recording, calls: &[&SlowCall]) -> BTreeSet<u32> {
     let asked: BTreeSet<u32> = calls.iter().map(|call| call.pid).collect();
     let tasks = recording.tables.tasks.iter().flatten().filter(|task| asked.contains(&task.pid));
@@ -146,15 +146,15 @@ fn contained(recording: &Recording, calls: &[&SlowCall]) -> BTreeSet<u32> {
     homes.iter().filter(|(_, homes)| is_in(homes)).map(|(pid, _)| *pid).collect()
 }
 
-/// A path of a thread's own root, through which the host sees it (proc(5), /proc/PID/root): not where it leads out of there, and not what
-/// is no file, or none that has a name.
+/// The path below /proc/PID/root, through which the host sees a thread's own root (proc(5)). `None` for a path that leads out of that
+/// root, and for one that is no file or has no name.
 fn on_host(pid: u32, path: &str) -> Option<String> {
     let is_there = path.starts_with('/') && !path.ends_with(" (deleted)") && !path.ends_with("/[unnamed]");
     let leads_out = path.split('/').any(|part| matches!(part, ".." | "self" | "thread-self"));
     (is_there && !leads_out).then(|| format!("/proc/{pid}/root{path}"))
 }
 
-/// A call's time by state, without states that took none.
+/// A call's time by state, without states that took no time.
 fn split(mix: &StateTimes, all_ns: u64) -> Vec<StateTime> {
     let states = [
         (TaskState::Running, mix.running_ns),

@@ -12,7 +12,7 @@ mod kernel;
 mod spinning;
 mod traced;
 
-/// What a task did on CPU: code of its program, of the kernel, or kernel code that burns CPU to wait.
+/// What a task did on a CPU: code of its program, of the kernel, or kernel code that burns CPU to wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Doing(pub Detail);
 
@@ -27,7 +27,7 @@ impl Doing {
         }
     }
 
-    /// What it is called together with others, where each is too small to be told: the call of the kernel that it was in, or the program.
+    /// The name for several that are too small to be reported alone: the system call that the task was in, or the program.
     pub(crate) fn family(&self) -> Option<Detail> {
         match &self.0 {
             Detail::KernelCode { function, inside } => {
@@ -57,7 +57,7 @@ pub struct OnCpu<'r> {
 }
 
 impl<'r> OnCpu<'r> {
-    /// Of these samples.
+    /// From these samples.
     #[must_use]
     pub fn of(samples: &'r [Sample]) -> Self {
         let mut by_pid: Table<u32, Vec<&Sample>> = Table::default();
@@ -73,7 +73,7 @@ impl<'r> OnCpu<'r> {
         self.did_where(pid, |_| true)
     }
 
-    /// ... of the kernel code of `pid` that runs in a system call or work function of this name.
+    /// ... in kernel code of `pid` that runs in a system call or work function of this name.
     #[must_use]
     pub fn did_below(&self, pid: u32, function: &str) -> Vec<(Doing, f64)> {
         self.did_where(pid, |sample| sample.kernel.iter().any(|frame| symbol(frame) == function))
@@ -84,7 +84,7 @@ impl<'r> OnCpu<'r> {
         did(rows.iter().copied().filter(|sample| wanted(sample)))
     }
 
-    /// How often thread `pid` was met.
+    /// The number of samples of thread `pid`.
     pub(crate) fn count(&self, pid: u32) -> u64 {
         let rows = self.by_pid.get(&pid).into_iter().flatten();
         rows.fold(0, |sum, sample| sum.saturating_add(sample.count))
@@ -96,7 +96,7 @@ impl<'r> OnCpu<'r> {
     }
 }
 
-/// What these show: (what, parts of 1.0 that add up to 1), the largest first.
+/// What these samples show: (what, parts of 1.0 that add up to 1), the largest first.
 pub(crate) fn did<'s>(samples: impl Iterator<Item = &'s Sample>) -> Vec<(Doing, f64)> {
     let mut seen: BTreeMap<Doing, u64> = BTreeMap::new();
     for sample in samples.filter(|sample| sample.count > 0) {
@@ -105,7 +105,7 @@ pub(crate) fn did<'s>(samples: impl Iterator<Item = &'s Sample>) -> Vec<(Doing, 
     }
     let all: f64 = seen.values().map(|count| *count as f64).sum();
     let mut parts: Vec<_> = seen.into_iter().map(|(doing, count)| (doing, count as f64 / all)).collect();
-    // By name where equal, so that the same recording gives the same order.
+    // Equal parts by name, so that the same recording gives the same order.
     parts.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     parts
 }
@@ -131,18 +131,18 @@ pub fn doing(sample: &Sample) -> Doing {
     })
 }
 
-/// The kernel function at work, where the frames have one that is more than entry code and what all code uses.
+/// The kernel function at work, if a frame is more than entry code and generic code.
 #[must_use]
 pub(crate) fn function_at_work<'f>(frames: &[&'f str]) -> Option<&'f str> {
     kernel::at_work(frames).map(|(function, _)| function).filter(|function| !kernel::is_anybodys(function))
 }
 
-/// Where a sample of a thread was, as to its system calls.
+/// The system call that a thread was in at a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InCall<'s> {
-    /// In this one.
+    /// In this call.
     Of(&'s str),
-    /// In its program, or on the way into a call or out of one: which one the kernel's frames do not say.
+    /// In its program, or on the way into a call or out of one: the kernel's frames do not show which call.
     Untold,
     /// In an interrupt, a fault, or in a thread of the kernel.
     Other,
@@ -159,21 +159,21 @@ pub(crate) fn in_call(sample: &Sample) -> InCall<'_> {
     }
 }
 
-/// Whether it spins until other CPUs have answered.
+/// Whether the code spins until other CPUs have answered.
 #[must_use]
 pub(crate) fn asks_cpus(sample: &Sample) -> bool {
     let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
     spinning::of(&frames).is_some_and(|(_, whom)| whom == Spin::Cpus)
 }
 
-/// Whether who is at the innermost of these frames burns CPU to wait.
+/// Whether the innermost of these frames burns CPU to wait.
 #[must_use]
 pub(crate) fn spins(frames: &[&str]) -> bool {
     spinning::of(frames).is_some()
 }
 
-/// The innermost function, if it has a name: whoever called it is another one. Without one, its file: each instruction of a stripped program
-/// were a row of its own else.
+/// The innermost function, if it has a name: its caller is another function. Without a name, its file: otherwise each instruction of a
+/// stripped program would be a row of its own.
 fn in_user_mode(sample: &Sample) -> Doing {
     let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
     Doing(Detail::UserCode {

@@ -1,7 +1,7 @@
 //! Stacks folded for a flame graph: what ran on CPU, and what waited, with the chain on top of the waiter's stack.
 //!
-//! Whose time it is decides how wide the root is: a command's wall time (its main thread's, whose waits for children lead
-//! to what they did), the wall time of all watched threads, or, of a whole host, CPU time and the waits that are losses.
+//! The scope decides how wide the root is: a command's wall time (its main thread's, whose waits for children lead
+//! to what they did), the wall time of all watched threads, or, for a whole host, CPU time and the waits that are losses.
 
 mod off_cpu;
 mod on_cpu;
@@ -15,7 +15,7 @@ use whyslow_model::{Meta, Recording, seconds};
 
 use crate::process_names;
 
-/// Frames from the root outwards, and how long.
+/// Frames from the root outwards, and the time.
 type Line = (Vec<String>, u64);
 
 /// Characters of a command in a frame: arguments may be a program of their own.
@@ -24,7 +24,7 @@ const NAME: usize = 60;
 /// What a flame graph shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Picture {
-    /// Whose time.
+    /// The scope: the subject of the time.
     pub title: String,
     /// What the width of the root is.
     pub subtitle: String,
@@ -81,13 +81,13 @@ fn waits(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
     waits.map(|path| (path.labels, path.ns)).collect()
 }
 
-/// Whose time it is.
+/// The tasks whose time the graph shows.
 enum Scope<'r> {
-    /// Of a command's main thread.
+    /// A command's main thread.
     Command(&'r Command),
-    /// Of these threads.
+    /// These threads.
     Threads { subject: String, pids: BTreeSet<u32> },
-    /// Of all but us.
+    /// All tasks but whyslow's.
     Host(&'r Meta),
 }
 
@@ -114,7 +114,7 @@ impl<'r> Scope<'r> {
         }
     }
 
-    /// How long a part of a row lies within the scope, and how long it is.
+    /// The part of a row's time that lies within the scope, and the row's time.
     fn overlap(&self, from: u64, to: u64) -> (u64, u64) {
         let all = to.saturating_sub(from);
         match self {
@@ -123,7 +123,7 @@ impl<'r> Scope<'r> {
         }
     }
 
-    /// How wide the root must be; `None`: as wide as what is reported.
+    /// The width that the root must have; `None`: the sum of what is reported.
     fn wall(&self, recording: &Recording) -> Option<u64> {
         match self {
             Scope::Command(command) => Some(command.to_ns.saturating_sub(command.from_ns)),
@@ -132,7 +132,7 @@ impl<'r> Scope<'r> {
         }
     }
 
-    /// How long its threads existed in the window, summed over them. A thread that did nothing may have no rows.
+    /// How long its threads existed in the window, summed up. A thread that did nothing may have no rows.
     fn lived(&self, recording: &Recording) -> u64 {
         let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
         for span in recording.tables.spans.iter().flatten().filter(|span| self.has(span.pid)) {
@@ -196,7 +196,7 @@ fn under(root: &str, (mut frames, ns): Line) -> Line {
     (frames, ns)
 }
 
-/// `lines` stretched so that they add up to `total`, to the nanosecond.
+/// `lines` scaled so that they add up to `total`, to the nanosecond.
 fn fit(mut lines: Vec<Line>, total: u64) -> Vec<Line> {
     let all = lines.iter().map(|(_, ns)| u128::from(*ns)).sum::<u128>();
     let mut left = total;
@@ -210,13 +210,13 @@ fn fit(mut lines: Vec<Line>, total: u64) -> Vec<Line> {
     lines
 }
 
-/// `part / all` of `ns`; nothing of nothing.
+/// `part / all` of `ns`; 0 if `all` is 0.
 fn share(ns: u64, part: u128, all: u128) -> u64 {
     let of = u128::from(ns).saturating_mul(part).checked_div(all).unwrap_or(0);
     u64::try_from(of).unwrap_or(u64::MAX)
 }
 
-/// A name as one frame: ';' ends a frame, and a line is a line.
+/// A name as one frame: ';' separates frames, and a line break separates lines.
 fn frame(text: &str) -> String {
     if text.is_empty() {
         return "?".to_owned();

@@ -1,4 +1,4 @@
-//! Trees of one name in one place, as one.
+//! Joins trees of one name in one place.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{TaskTree, TaskTrees};
 use crate::Evidence;
 
-/// Trees of one script: those that have a command in common are copies. One script that is given different things to do is several: a
-/// judge's.
+/// Trees of one script: trees with a common command are copies. A script that gets different work each time makes several: a
+/// judge's, for example.
 #[derive(Debug, Default)]
 struct Copies<'r>(Vec<(BTreeSet<&'r str>, Option<String>)>);
 
@@ -20,7 +20,7 @@ impl<'r> Copies<'r> {
         self.0 = apart;
     }
 
-    /// The name of the first that was asked for; else its own.
+    /// The name of the first tree of this script that was joined; else the tree's own name.
     fn name(&mut self, own: String, commands: &BTreeSet<&'r str>) -> String {
         match self.0.iter_mut().find(|(known, _)| !known.is_disjoint(commands)) {
             Some((_, name)) => name.get_or_insert(own).clone(),
@@ -30,9 +30,9 @@ impl<'r> Copies<'r> {
 }
 
 impl TaskTrees {
-    /// Those of one name in one place are one: jobs of a kind, each in a session of its own. Copies of one script have the name of
-    /// the largest: which of its commands leads a copy depends on where the window finds it. Words are known of processes that ran in the window: a tree
-    /// with a leader that did not is one of those with a leader of that name in the kernel, if those have one name.
+    /// Trees of one name in one place become one: jobs of a kind, each in a session of its own. Copies of one script have the name of
+    /// the largest: the leading command of a copy depends on what ran in the window. Only processes that ran in the window have a command
+    /// line: a tree whose leader did not run is joined with trees whose leader has the same kernel name, if these have one name.
     #[must_use]
     pub fn by_name(ev: &Evidence<'_>) -> Self {
         let mut by_name: BTreeMap<(String, String, Option<u32>), TaskTree> = BTreeMap::new();
@@ -40,7 +40,7 @@ impl TaskTrees {
         let user =
             |tree: &TaskTree| tree.tasks.first().and_then(|at| tasks.get(*at)).and_then(|task| task.uid);
         let (mut all, mut trees) = (Vec::new(), ev.trees().all.clone());
-        // The largest gives the name.
+        // The largest tree gives the name.
         trees.sort_by_key(|tree| std::cmp::Reverse(tree.used_ns));
         let script = |tree: &TaskTree| Some((tree.place()?, tree.script(ev)?, user(tree)));
         let mut scripts: BTreeMap<(String, &str, Option<u32>), Copies<'_>> = BTreeMap::new();
@@ -68,7 +68,7 @@ impl TaskTrees {
                 continue;
             };
             let of_kind = || told.get(&kind(&tree)?).filter(|names| names.len() == 1)?.first().cloned();
-            // A sleeper of that name may be any program: the shell of a terminal.
+            // A sleeping process of that name may be any program: the shell of a terminal.
             let name = name
                 .or_else(|| of_kind().filter(|_| !tree.is_asleep(tasks)))
                 .unwrap_or_else(|| tree.subject(ev).name);

@@ -1,4 +1,4 @@
-//! Jobs within a cgroup: sessions that were started one beside the other, by a terminal or a runner.
+//! Jobs within a cgroup: sessions that a terminal or a runner started side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use super::{MAX_DEPTH, process_of};
 use crate::hashing::Table;
 use crate::process_names;
 
-/// A group of which more than this part cannot be told apart is one.
+/// If more than this part of a group cannot be assigned to a job, the group is one.
 const UNPLACED: f64 = 0.05;
 /// ... unless that is this part of the window or less.
 const LITTLE: f64 = 0.01;
 
-/// What is no job of its own, in a group that has jobs.
+/// Tasks that are no job of their own, in a group that has jobs.
 const MAIN: u32 = 0;
 
-/// Of groups that hold several.
+/// Jobs of groups that hold several.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     by_process: Table<u32, (Rc<str>, u32)>,
@@ -51,7 +51,7 @@ impl Jobs {
         jobs
     }
 
-    /// The job that a task of this group is of; `None`: the group is one.
+    /// The job of a task in this group; `None`: the group is one.
     pub fn job(&self, task: &Task, group: &str) -> Option<u32> {
         let sessions = self.sessions.get(group)?;
         let known = self.by_process.get(&process_of(task)).filter(|(home, _)| **home == *group);
@@ -59,12 +59,12 @@ impl Jobs {
         Some(known.map(|(_, session)| *session).or(own).unwrap_or(MAIN))
     }
 
-    /// Those that have started it, or started who did.
+    /// The sessions that have started it, directly or through others.
     pub fn above(&self, group: &str, session: u32) -> BTreeSet<u32> {
         self.above.get(&(group.into(), session)).cloned().unwrap_or_default()
     }
 
-    /// Groups of which it cannot be told who is of which; `little` ns do not matter.
+    /// Groups whose tasks cannot be assigned to jobs; `little` ns do not matter.
     fn untold(&self, tasks: &[Task], homes: &[Option<Rc<str>>], little: f64) -> Vec<Rc<str>> {
         let mut parts: BTreeMap<Rc<str>, (f64, f64)> = BTreeMap::new();
         for (task, home) in tasks.iter().zip(homes).filter(|(task, _)| !task.kthread) {
@@ -101,7 +101,7 @@ impl<'t> Processes<'t> {
         Processes(processes)
     }
 
-    /// Its parent, if that is in the group, too.
+    /// The task's parent, if that is in the group, too.
     fn parent(&self, (task, group): &(&Task, Rc<str>)) -> Option<&(&'t Task, Rc<str>)> {
         self.0.get(&task.ppid).filter(|parent| parent.1 == *group && parent.0.tgid != task.tgid)
     }
@@ -111,8 +111,8 @@ impl<'t> Processes<'t> {
         up.take(MAX_DEPTH).skip(1).map(|(task, _)| task.tgid)
     }
 
-    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: a child with its parent's program is of its
-    /// session. `None`: it has ended, and nobody knows whose it was.
+    /// A program that gives each of its processes a session (PostgreSQL) is still one program: a child with its parent's program is in its
+    /// session. `None`: the process has ended, and its session is not known.
     fn job_of(&self, process: u32) -> Option<(&Rc<str>, u32)> {
         let mut at = self.0.get(&process)?;
         let is_one = |parent: &Task, task: &Task| {
@@ -134,7 +134,7 @@ impl<'t> Processes<'t> {
     }
 }
 
-/// A shell gives no process a session of itself: setsid(1) has started another script. Two scripts of one interpreter are two programs.
+/// A shell does not give a process a new session: setsid(1) has started another script. Two scripts of one interpreter are two programs.
 fn are_one_program(parent: &Task, task: &Task) -> bool {
     let [ours, theirs] =
         [parent, task].map(|one| process_names::script_line(one).map(|_| process_names::of_row(one)));
@@ -142,8 +142,8 @@ fn are_one_program(parent: &Task, task: &Task) -> bool {
     parent.comm == task.comm && !process_names::is_shell(&task.comm) && !differ
 }
 
-/// A service or a container: what nobody in it has started is a part of it, whatever its name and session (the processes of one
-/// database). Scopes and other groups are places where somebody starts things.
+/// A service or a container: all that was started from inside is a part of it, whatever its name and session (the processes of one
+/// database). Scopes and other groups are places where users start jobs.
 pub(super) fn is_one_program(path: &str) -> bool {
     let known = CgroupPath::of(path);
     known.container.is_some() || known.unit.as_deref().is_some_and(|unit| unit.ends_with(".service"))

@@ -1,4 +1,4 @@
-//! Task trees of hosts that are made up: threads, sessions and groups.
+//! Task trees of made-up hosts: threads, sessions and groups.
 
 use super::*;
 use crate::evidence::fixture::Fixture;
@@ -90,7 +90,7 @@ fn sessions_of_one_group_are_trees_of_their_own_unless_a_program_gives_each_of_i
     assert_eq!(firsts, BTreeSet::from(expected), "{told:?}");
 }
 
-/// A script that starts two others with setsid(1): one that waits for a disk behind the other is another's victim.
+/// A script that starts two others with setsid(1): if one waits for a disk behind the other, it is the other's victim.
 #[test]
 fn scripts_that_a_script_starts_in_sessions_of_their_own_are_trees_of_their_own() {
     let group = || vec![Cgroup { id: 5, path: "/a".into(), ..Cgroup::default() }];
@@ -181,7 +181,7 @@ fn copies_of_one_script_are_one_whichever_command_leads_them_and_shells_to_type_
     assert_eq!(count("sh\u{1f}-i", "head"), 3);
 }
 
-/// Shells that ran in the window have words, and their copies that waited have none.
+/// Shells that ran in the window have command lines, and their copies that waited have none.
 #[test]
 fn a_copy_whose_words_are_not_known_is_one_by_its_name_in_the_kernel() {
     let group = Cgroup { id: 6, path: "/jobs".into(), ..Cgroup::default() };
@@ -204,10 +204,10 @@ fn a_copy_whose_words_are_not_known_is_one_by_its_name_in_the_kernel() {
     assert_eq!(count([Some(script), None, Some(script)]), 1);
     assert_eq!(count([Some(script), None, None]), 1);
     let of_two = count([Some("/srv/backup.sh"), None, Some("/srv/check.sh")]);
-    assert_eq!(of_two, 3, "of which it is a copy is not known");
+    assert_eq!(of_two, 3, "which script it is a copy of is not known");
 }
 
-/// The shell at a terminal has started both, and sleeps: it is no copy of the one that is a script of a shell, too.
+/// The shell at a terminal has started both, and sleeps: it is no copy of the shell that runs a script.
 #[test]
 fn a_shell_that_sleeps_is_no_copy_of_a_script_that_it_has_started() {
     let of = |pid: u32, ppid, comm: &str, exec_ns, line: Option<&str>| Task {
@@ -230,7 +230,7 @@ fn a_shell_that_sleeps_is_no_copy_of_a_script_that_it_has_started() {
     assert!(!at(1).is_kin(at(2)) && at(0).is_kin(at(2)));
 }
 
-/// A manager of groups has made those below its own.
+/// A manager of cgroups has created those below its own.
 #[test]
 fn a_group_and_one_below_it_are_kin() {
     let group = |id: u64, path: &str| Cgroup { id, path: path.into(), ..Cgroup::default() };
@@ -246,7 +246,7 @@ fn a_group_and_one_below_it_are_kin() {
     let at = |place: usize| all.iter().find(|tree| tree.tasks.contains(&place)).unwrap();
     assert!(at(0).is_kin(at(1)) && at(1).is_kin(at(0)));
     assert!(!at(0).is_kin(at(2)) && !at(1).is_kin(at(2)) && !at(0).is_kin(at(0)));
-    assert!(!at(0).is_kin(at(3)) && !at(3).is_kin(at(0)), "a container is a matter of its own");
+    assert!(!at(0).is_kin(at(3)) && !at(3).is_kin(at(0)), "a container is independent");
 }
 
 #[test]

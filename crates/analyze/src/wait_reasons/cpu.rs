@@ -13,7 +13,7 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     let span = wait.span;
     let ready_ns = span.to_ns.saturating_sub(span.woken_ns);
     let by_stack = wait.first().is_some_and(|first| THROTTLED.contains(&first));
-    // The larger part gives the name; who wants both has `throttled_ns`.
+    // The larger part gives the name; code that needs both has `throttled_ns`.
     let by_time = span.state == State::Runnable && span.throttled_ns > 0 && span.throttled_ns >= ready_ns / 2;
     if by_stack || by_time {
         return Some(WaitKind::thing(Thing::CpuQuota, Class::Limit));

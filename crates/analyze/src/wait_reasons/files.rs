@@ -1,4 +1,4 @@
-//! Waiting for what comes through a file descriptor: pipes, sockets, epoll and poll.
+//! Waits at a file descriptor: pipes, sockets, epoll and poll.
 
 use whyslow_model::timeline::{Span, State};
 
@@ -19,7 +19,7 @@ pub(super) fn unix_read(wait: &Wait<'_>) -> WaitKind {
     WaitKind::thing(Thing::UnixData, Class::Handed)
 }
 
-/// accept and accept4: by call, because a unix socket's accept receives a packet to its kernel.
+/// accept and accept4, by call: in the kernel, accept on a unix socket receives a packet.
 fn is_accept(wait: &Wait<'_>) -> bool {
     matches!(wait.call, Some(43 | 288)) || wait.passes(&["unix_accept", "do_accept", "__sys_accept4"])
 }
@@ -44,7 +44,7 @@ pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
             Detail::Peer { address: Some(peer), act: PeerAct::Send },
             Class::Peer,
         ),
-        // Nobody in particular: whoever sends.
+        // No particular peer: any sender may end this wait.
         None => WaitKind::thing(Thing::SocketData, Class::Handed),
     }
 }
@@ -66,11 +66,11 @@ fn peer(wait: &Wait<'_>) -> Option<String> {
     wait.span.target.as_ref()?.peer.clone().filter(|peer| !peer.is_empty())
 }
 
-/// epoll_wait(fd, events, n, ms), epoll_pwait alike; epoll_pwait2 has a pointer there.
+/// epoll_wait(fd, events, n, ms), and epoll_pwait alike; epoll_pwait2 has a pointer as fourth argument.
 pub(super) fn epoll(wait: &Wait<'_>) -> WaitKind {
     let has_timeout = match wait.call {
         Some(441) => wait.arg(3) != 0,
-        // An int: the kernel looks at the low half only.
+        // The argument is an int: the kernel reads only the low half.
         _ => (wait.arg(3) as u32 as i32) > 0,
     };
     if has_timeout && wait.ended_by_timer() {
@@ -97,7 +97,7 @@ pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
     events(wait, Thing::PollEvents)
 }
 
-/// Of many descriptors the one of a service that answered is told; clients of a service have ports without number.
+/// Of many descriptors the one of a service that answered is reported; clients of a service have countless ports.
 fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
     let request = || wait.span.waker.as_ref().is_some_and(|waker| is_request(wait.span, waker));
     let sent = sender(wait.span).filter(|_| !request());
@@ -106,7 +106,7 @@ fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
     WaitKind::new(events.reason(), detail, Class::Handed)
 }
 
-/// A timed wait that no event ended: for which answer, where there is one socket that it can come from. A service waits for no answer of its
+/// A timed wait that no event ended, with the peer if the answer can come from one socket only. A service does not wait for answers of its
 /// clients.
 fn in_vain(wait: &Wait<'_>, events: Thing, timer: Thing) -> WaitKind {
     let serves = wait.span.polled.as_ref().is_some_and(|polled| polled.serves);
@@ -122,7 +122,7 @@ fn looked_at(wait: &Wait<'_>) -> Option<Detail> {
     Some(Detail::Peer { address: Some(polled.peer.clone()), act })
 }
 
-/// A ring is as good as what was put into it: who completes it says whether it was a disk.
+/// A ring may hold any kind of request: the task or interrupt that completes one shows whether it was for a disk.
 pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
     const BLOCK: &[&str] =
         &["bio_endio", "blk_mq_end_request", "blk_update_request", "blkdev_bio_end_io_async"];
@@ -133,7 +133,7 @@ pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
     WaitKind::thing(Thing::Completions, Class::Handed)
 }
 
-/// With the name of the file, where there is one.
+/// With the name of the file, if it is known.
 pub(super) fn file_lock(wait: &Wait<'_>) -> WaitKind {
     lock_on_file(wait.span, false)
 }
@@ -144,10 +144,10 @@ fn lock_on_file(span: &Span, retried: bool) -> WaitKind {
     WaitKind::new(Reason::FileLock, Detail::FileLock { file, retried }, Class::Held)
 }
 
-/// Who wants a lock tries again soon; who looks once a minute whether it is free has other things to do, or stands by.
+/// A task that needs a lock tries again soon; a task that checks once a minute whether the lock is free has other work, or stands by.
 const SOON_NS: u64 = 2_000_000_000;
 
-/// A sleep of its own right after it was refused a lock on a file, as once before: until it tries again.
+/// A task's own sleep right after a lock on a file was refused, for at least the second time: it lasts until the next try.
 pub(crate) fn retried(span: &Span, kind: WaitKind) -> WaitKind {
     let is_soon = span.woken_ns.saturating_sub(span.at_ns) <= SOON_NS;
     let is_nap = kind.detail == Detail::Thing(Thing::OwnSleep);
@@ -168,7 +168,7 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
         232 | 281 | 441 => Some(epoll(wait)),
         35 | 230 => Some(time::own_sleep()),
         426 => Some(io_uring(wait)),
-        // msync, fsync, fdatasync, sync, sync_file_range, syncfs: whatever of it they wait for, it is for that.
+        // msync, fsync, fdatasync, sync, sync_file_range, syncfs: any wait inside one of these calls is for it.
         26 | 74 | 75 | 162 | 277 | 306 if wait.span.state == State::Blocked => {
             let call = wait.call_name().unwrap_or_default();
             Some(WaitKind::new(Reason::Writeback, Detail::Synced { call }, Class::Needed))

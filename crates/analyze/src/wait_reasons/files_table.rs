@@ -1,4 +1,4 @@
-//! Functions that wait for what comes through a file descriptor.
+//! Functions that wait at a file descriptor.
 
 use super::files::{
     epoll, file_lock, io_uring, pipe_read, poll, socket_accept, socket_read, socket_write, unix_read,
@@ -8,7 +8,7 @@ use whyslow_model::wait::Thing;
 use super::table::{Row, by, row};
 use super::{Class, Wait, WaitKind};
 
-/// Where waits for locks on files are (fs/locks.c).
+/// Functions that wait for locks on files (fs/locks.c).
 pub const FILE_LOCKS: &[&str] = &[
     "flock_lock_inode_wait",
     "posix_lock_inode_wait",
@@ -19,7 +19,7 @@ pub const FILE_LOCKS: &[&str] = &[
 
 /// fs/pipe.c, net/unix/af_unix.c, net/core, net/ipv4, fs/eventpoll.c, fs/select.c, drivers/tty, ipc, fs/fuse, net/sunrpc.
 pub(super) const ROWS: &[Row] = &[
-    // pipe_read is anon_pipe_read for what is no FIFO since v6.14 (ee5eda8ea595). Waiting for a pipe's mutex is a lock.
+    // pipe_read is anon_pipe_read for unnamed pipes since v6.14 (ee5eda8ea595). A wait for a pipe's mutex is a lock.
     by(&["pipe_read", "anon_pipe_read", "fifo_pipe_read", "ipipe_prep", "opipe_prep"], pipe_read),
     by(&["pipe_wait_readable", "splice_from_pipe_next", "pipe_wait"], pipe_read),
     row(
@@ -51,20 +51,20 @@ pub(super) const ROWS: &[Row] = &[
         socket_read,
     ),
     row(&["netlink_attachskb", "netlink_unicast"], Thing::NetlinkReader, Class::Needed),
-    // kernel/audit.c: kauditd hands the records to their reader, and wakes who waits for room when it has handed on all.
+    // kernel/audit.c: kauditd passes the records to their reader, and wakes the tasks that wait for room when it has passed on all.
     row(&["audit_log_start"], Thing::AuditRoom, Class::Needed),
     by(&["tls_rx_rec_wait", "tls_sw_recvmsg", "mptcp_recvmsg", "smc_rx_wait"], socket_read),
     by(&["sk_stream_wait_memory", "tcp_sendmsg_locked", "sk_stream_wait_connect"], socket_write),
     by(&["sk_stream_wait_close", "tcp_close", "inet_wait_for_connect", "inet_stream_connect"], socket_write),
     by(&["__inet_stream_connect", "vsock_connect", "vsock_connectible_sendmsg"], socket_write),
     row(&["lock_sock_nested", "__lock_sock"], Thing::SocketLock, Class::Held),
-    // Many at once.
+    // Several descriptors at once.
     by(&["ep_poll", "do_epoll_wait", "do_epoll_pwait"], epoll),
     by(&["poll_schedule_timeout", "do_poll", "do_sys_poll", "do_select", "core_sys_select"], poll),
     by(&["io_cqring_wait", "io_cqring_wait_schedule"], io_uring),
     row(&["read_events", "do_io_getevents"], Thing::AsyncIo, Class::Device),
     row(&["exit_aio", "io_uring_cancel_generic"], Thing::AsyncIo, Class::Needed),
-    // Notes of all sorts.
+    // Events of all kinds.
     row(&["eventfd_read", "eventfd_ctx_do_read"], Thing::EventfdCount, Class::Handed),
     row(&["eventfd_write"], Thing::EventfdReader, Class::Needed),
     row(&["signalfd_dequeue", "signalfd_read", "signalfd_read_iter"], Thing::ASignal, Class::Handed),

@@ -1,4 +1,4 @@
-//! Futexes: the kernel knows a word in memory only; its expected value and the operation tell what it stands for.
+//! Futexes: the kernel knows only a word in memory; the expected value and the operation show what the futex stands for.
 
 use super::table::{Row, by};
 use super::{Class, Stacks, Wait, WaitKind, time};
@@ -21,11 +21,11 @@ const TID_MASK: u32 = 0x3fff_ffff;
 /// PID_MAX_LIMIT: no thread has a larger number.
 const MOST_TID: u32 = 4 << 20;
 
-/// "Locked, and somebody waits" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
+/// "Locked, with waiters" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
 /// others: the third state of Drepper's "Futexes are tricky".
 const CONTENDED: u32 = 2;
 /// Rust std's RwLock: all reader bits set is "write-locked", the next bit is "readers wait". With "writers wait", too, it
-/// would be -1; but that is what a parked thread of Rust std waits on, and those are far more.
+/// would be -1; but -1 is what a parked thread of Rust std waits on, and there are far more of those.
 const RUST_WRITE_LOCKED: u32 = 0x7fff_ffff;
 
 /// kernel/futex/waitwake.c (kernel/futex.c before v5.16).
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[by(
     tell,
 )];
 
-/// A PI futex waits in an rtmutex of the kernel: it is the futex that it waits for.
+/// A PI futex waits in an rtmutex of the kernel: the wait is reported as one for the futex.
 pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
     wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(Thing::PiFutex, Class::Held))
 }
@@ -62,7 +62,7 @@ fn tell(wait: &Wait<'_>) -> WaitKind {
     WaitKind::thing(Thing::FutexSignal, Class::Handed)
 }
 
-/// Functions of user code that take a lock, and that wait for a signal: parts of their names, where stacks were taken.
+/// Parts of the names of user functions that take a lock, and that wait for a signal, where stacks were taken.
 const TAKES_LOCK: &[&str] = &[
     "pthread_mutex_",
     "pthread_rwlock_",
@@ -86,7 +86,7 @@ const AWAITS_SIGNAL: &[&str] = &[
     "runtime.notetsleep",
 ];
 
-/// What the caller's own functions say: true for a lock, false for a signal.
+/// What the caller's own functions show: true for a lock, false for a signal.
 fn by_user_stack(wait: &Wait<'_>) -> Option<bool> {
     let said = |frame: &String, names: &[&str]| names.iter().any(|name| frame.contains(name));
     wait.stacks.user(wait.span.stack).iter().find_map(|frame| {
@@ -104,13 +104,13 @@ fn operation(span: &Span) -> (u64, bool) {
 fn expected(span: &Span) -> Option<u32> {
     match span.syscall? {
         FUTEX => Some(span.args[2] as u32),
-        // Its values may be 64 bits wide one day; today they are 32.
+        // The values may be 64 bits wide one day; today they are 32.
         FUTEX_WAIT => Some(span.args[1] as u32),
         _ => None,
     }
 }
 
-/// The word looks like that of a lock which somebody holds.
+/// The word looks like that of a lock that is held.
 fn is_lock(span: &Span) -> bool {
     let Some(value) = expected(span) else { return false };
     if span.syscall == Some(FUTEX) && matches!(operation(span).0, LOCK_PI | LOCK_PI2) {
@@ -126,20 +126,20 @@ fn is_lock(span: &Span) -> bool {
     (value == CONTENDED && !signalled) || value == RUST_WRITE_LOCKED || owner_in(value).is_some()
 }
 
-/// glibc's robust, PI and error-checking words, and musl's: waiters bit and the owner's thread id.
+/// The owner in the words of glibc's robust, PI and error-checking mutexes, and of musl's: waiters bit and the owner's thread id.
 fn owner_in(value: u32) -> Option<u32> {
     let tid = value & TID_MASK;
     (value & WAITERS != 0 && (1..=MOST_TID).contains(&tid)).then_some(tid)
 }
 
-/// The thread that holds the futex, if its word says so. The number is that of the waiter's pid namespace.
+/// The thread that holds the futex, if its word has it. The id is that of the waiter's pid namespace.
 #[must_use]
 pub fn futex_owner(span: &Span) -> Option<u32> {
     expected(span).and_then(owner_in)
 }
 
-/// The thread whose end is waited for: pthread_join waits, never privately because it is the kernel that wakes, until
-/// the word with the thread's id is cleared.
+/// The thread that pthread_join waits for, until the kernel clears the word with the thread's id. This wait is never private,
+/// because the kernel does the wake-up.
 #[must_use]
 pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
     let value = expected(span)?;
@@ -148,7 +148,7 @@ pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
     if !waits || !shared || value <= CONTENDED || value > MOST_TID {
         return None;
     }
-    // In a pid namespace its number is another one: only a thread that is known to be somebody else's refutes it.
+    // In a pid namespace the thread's id is another one: only a thread that is known to belong to another process refutes it.
     let of_another = stacks.tgid(value).is_some_and(|tgid| tgid != span.tgid);
     (!of_another || !stacks.knows_tasks()).then_some(value)
 }

@@ -1,11 +1,12 @@
-//! What a task wrote to a connection is little, and is not sent before the other end has acknowledged what little was sent before.
+//! Small writes that TCP holds back: a task writes little to a connection, and the kernel does not send it before the peer has
+//! acknowledged the small segment sent before.
 
 use whyslow_model::timeline::{Ends, Span};
 use whyslow_model::wait::Thing;
 
 use super::{Class, WaitKind, is_request};
 
-/// Of such a wait: for how long what it had written was held back, and at which connection. Then it waited for an answer, or the next request.
+/// How long the data that the task had written was held back, and at which connection. After that it waited for an answer, or the next request.
 pub(crate) fn held_back(span: &Span) -> Option<(u64, &Ends)> {
     let delivery = span.waker.as_ref()?.delivery.as_ref().filter(|_| span.held_back)?;
     let waited = span.woken_ns.saturating_sub(span.at_ns);
@@ -13,8 +14,8 @@ pub(crate) fn held_back(span: &Span) -> Option<(u64, &Ends)> {
     Some((ns, delivery.ready.as_ref()?)).filter(|(ns, _)| *ns > 0)
 }
 
-/// A wait for an answer, of which most was for leave to send the question. A service that waits for the next request waits for that, whatever becomes
-/// of its last answer.
+/// A wait for an answer counts as a wait for the acknowledgement if that was most of it: the question was held back. A service that waits for
+/// the next request waits for that, whatever happens to its last answer.
 pub(super) fn ask(span: &Span, kind: WaitKind) -> WaitKind {
     let is_for_data = matches!(kind.class, Class::Handed | Class::Peer);
     let waited = span.woken_ns.saturating_sub(span.at_ns);
@@ -36,7 +37,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A read from a socket (recvfrom) for 100 ms; the connection sent last so long before data came.
+    /// A read from a socket (recvfrom) for 100 ms; the connection last sent this long before data came.
     fn wait(sent_before_ns: Option<u64>, serves: bool) -> Span {
         let ends = Ends { local: "10.0.0.5:9".into(), peer: "10.0.0.7:80".into(), serves, ..Ends::default() };
         let delivery = Some(Box::new(Delivery { sent_before_ns, ready: Some(ends), ..Delivery::default() }));
@@ -65,11 +66,11 @@ mod tests {
         assert!(is_held(&wait(Some(5 * MS), false)));
         assert_eq!(held_back(&wait(Some(5 * MS), false)).map(|(ns, _)| ns), Some(95 * MS));
         assert!(!is_held(&wait(Some(5 * MS), true)), "a service has nothing to do");
-        assert!(!is_held(&wait(Some(60 * MS), false)), "the other end took longer");
+        assert!(!is_held(&wait(Some(60 * MS), false)), "the peer took longer");
         assert!(!is_held(&wait(None, false)), "when it was sent is not known");
         assert!(!is_held(&Span { held_back: false, ..wait(Some(5 * MS), false) }));
         let nap = Span { syscall: Some(35), ..wait(Some(5 * MS), false) };
-        assert!(!is_held(&nap), "it sleeps of its own accord");
+        assert!(!is_held(&nap), "a sleep of its own");
         let mut other = wait(Some(5 * MS), false);
         other.waker.as_mut().unwrap().delivery.as_mut().unwrap().ready = None;
         assert!(!is_held(&other), "no connection's data woke it");

@@ -5,7 +5,7 @@ use whyslow_model::wait::Thing;
 use super::{Class, Wait, WaitKind};
 
 /// Functions of kernel threads that wait for work. Most threads wait in their thread function, right below `kthread`, and
-/// need no table. Only as the innermost function: a worker that waits in its work item has work.
+/// need no table. The function must be the innermost one: a worker that waits in its work item has work.
 const HOME: &[&str] = &[
     "worker_thread",
     "kthread_worker_fn",

@@ -1,8 +1,8 @@
-//! What waits for block devices were about: file names for the ids and inodes that their rows hold.
+//! Files that waits for block devices were about: names for the ids and inodes in the rows.
 //!
-//! A row says what its task had queued I/O about just before it went to sleep, or in a call on which file it sleeps. All waits of
-//! one process at one device for one thing are told of together: a name for each wait would make as many chains as there are
-//! files.
+//! A row holds the file for which its task had queued I/O just before it went to sleep, or the file of the call in which it sleeps. All
+//! waits of one process at one device for one operation are reported together: a name for each wait would make as many chains as there
+//! are files.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use super::Stacks;
 use crate::hashing::Table;
 use crate::parse::mountinfo::{self, Mount};
 
-/// One file has all of the time, where it has so much (in per cent) of it: what else there is may be about it, too.
+/// One file gets all of the time if it has this much of it (in per cent): the rest may be about that file, too.
 const ALL: u64 = 90;
-/// Of less than this (in per cent) nothing is told: the rest may be about anything.
+/// Below this (in per cent) no file is reported: the rest may be about any file.
 const KNOWN: u64 = 50;
 
 /// Process, device, operation.
 type Waits = (u32, String, Operation);
 
-/// What is said of waits.
+/// What is known about waits.
 #[derive(Debug, Default)]
 pub(super) struct IoFiles(Table<Waits, IoAbout>);
 
 impl IoFiles {
-    /// Of a recording whose stacks are known already.
+    /// For a recording whose stacks are known already.
     pub fn of(recording: &Recording, stacks: &Stacks<'_>) -> Self {
         let rows = recording.tables.io_files.as_deref().unwrap_or_default();
         let names = Names::of(recording, rows);
@@ -88,7 +88,7 @@ impl<'n> Shares<'n> {
     }
 }
 
-/// The folder that holds all of them; the root is none.
+/// The folder that holds all of them; the root does not count.
 fn common_folder<'n>(of: impl Iterator<Item = &'n &'n IoAbout>) -> Option<String> {
     let mut common: Option<&str> = None;
     for about in of {
@@ -102,7 +102,7 @@ fn common_folder<'n>(of: impl Iterator<Item = &'n &'n IoAbout>) -> Option<String
     common.filter(|folder| folder.starts_with('/') && folder.len() > 1).map(str::to_owned)
 }
 
-/// What two folders have in common.
+/// The common part of two folders.
 fn both<'p>(one: &'p str, other: &str) -> &'p str {
     let mut end = 0;
     for (part, is) in one.split('/').zip(other.split('/')) {
@@ -156,7 +156,7 @@ pub(crate) fn about(row: &IoFile, mounts: &[Mount]) -> Option<IoAbout> {
     };
     match row.of {
         IoOf::Unknown => None,
-        // Of a device that is not mounted: what is on it is not known.
+        // A device that is not mounted: its contents are not known.
         IoOf::Blocks => {
             mounted().next().map(|_| IoAbout::Metadata(device().unwrap_or_else(|| row.device.clone())))
         }
@@ -169,8 +169,8 @@ pub(crate) fn about(row: &IoFile, mounts: &[Mount]) -> Option<IoAbout> {
     }
 }
 
-/// Where the file is on the host: below a mount of its file system. Where that is not mounted here (a container's own) the path is
-/// within its device.
+/// The path of the file on the host: below a mount of its file system. If that is not mounted here (a container's own), the path is
+/// relative to its device.
 fn on_host<'m>(row: &IoFile, mounted: impl Iterator<Item = &'m Mount>, whole: Option<&Mount>) -> String {
     if !row.path.starts_with('/') {
         return row.path.clone(); // "...": folders above are not known

@@ -49,7 +49,7 @@ fn recording(files: Vec<IoFile>, spans: Vec<Span>) -> Recording {
     recording
 }
 
-/// What is said of the first wait.
+/// The text for the first wait.
 fn said(recording: &Recording) -> String {
     let stacks = Stacks::in_recording(recording);
     crate::wait_reasons::of(&recording.tables.spans.as_ref().unwrap()[0], &stacks).detail.to_string()
@@ -84,8 +84,8 @@ fn what_is_not_known_has_no_name() {
     assert_eq!(said(&recording(vec![file(1, "254:0", "/x")], vec![wait(7, 0, 10)])), PLAIN);
     assert_eq!(said(&recording(vec![file(1, "254:0", "/x")], vec![wait(7, 9, 10)])), PLAIN);
     let blocks = IoFile { of: IoOf::Blocks, ..file(1, "9:9", "") };
-    assert_eq!(said(&recording(vec![blocks], vec![wait(7, 1, 10)])), PLAIN, "who knows what is on it");
-    // Another process's waits say nothing of this one's; nor does a part of its own.
+    assert_eq!(said(&recording(vec![blocks], vec![wait(7, 1, 10)])), PLAIN, "its contents are not known");
+    // Another process's waits do not describe this one's; nor does a part of its own.
     let spans = vec![wait(7, 0, 60), wait(7, 1, 40), wait(8, 1, 1000)];
     assert_eq!(said(&recording(vec![file(1, "254:0", "/x")], spans)), PLAIN);
 }

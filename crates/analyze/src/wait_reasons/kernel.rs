@@ -1,4 +1,4 @@
-//! Waiting for the kernel itself: grace periods, work items, CPUs that must answer, completions.
+//! Waits for the kernel itself: grace periods, work items, CPUs that must answer, completions.
 
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::{Detail, Reason, Thing};
@@ -8,7 +8,7 @@ use super::{Class, Wait, WaitKind};
 
 /// kernel/rcu, kernel/workqueue.c, kernel/stop_machine.c, kernel/kthread.c, kernel/umh.c, fs/kernfs, kernel/cgroup.
 pub(super) const ROWS: &[Row] = &[
-    // percpu_down_write is inlined or left by a jump: it waits for the lock's readers.
+    // percpu_down_write is inlined or left by a tail call: it waits for the lock's readers.
     by_here(&["cgroup_procs_write_start", "cgroup_attach_lock"], threadgroup_rwsem),
     by(RCU, grace_period),
     row(
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         Thing::RcuCallbacks,
         Class::Needed,
     ),
-    // The grace period's own kthread, between looking at CPUs.
+    // The grace period's own kthread, between two checks of the CPUs.
     row(
         &[
             "rcu_gp_fqs_loop",
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
     row(&["wait_for_random_bytes", "wait_for_device_probe"], Thing::HostStart, Class::Needed),
 ];
 
-/// Whoever waits here waits for a grace period. kernel/rcu/tree.c, tree_exp.h, srcutree.c, tasks.h, update.c.
+/// A task in one of these functions waits for a grace period. kernel/rcu/tree.c, tree_exp.h, srcutree.c, tasks.h, update.c.
 const RCU: &[&str] = &[
     "synchronize_rcu",
     "synchronize_rcu_normal",
@@ -118,7 +118,7 @@ const RCU: &[&str] = &[
     "exp_funnel_lock",
 ];
 
-/// Whoever waits here waits for work items. kernel/workqueue.c, kernel/kthread.c.
+/// A task in one of these functions waits for work items. kernel/workqueue.c, kernel/kthread.c.
 const FLUSH: &[&str] = &[
     "__flush_work",
     "flush_work",
@@ -139,7 +139,7 @@ const FLUSH: &[&str] = &[
     "kthread_cancel_delayed_work_sync",
 ];
 
-/// The plumbing of completions, and of waiting for a word. kernel/sched/completion.c, kernel/sched/swait.c.
+/// The inner functions of completions, and of waiting for a word. kernel/sched/completion.c, kernel/sched/swait.c.
 const COMPLETION: &[&str] = &[
     "wait_for_completion",
     "wait_for_completion_timeout",
@@ -156,7 +156,7 @@ const COMPLETION: &[&str] = &[
     "wait_for_common_io",
 ];
 
-/// How many of the innermost functions are the plumbing of a completion.
+/// How many of the innermost functions belong to the completion itself.
 pub(super) fn completion_depth(wait: &Wait<'_>) -> usize {
     wait.frames.iter().take_while(|frame| COMPLETION.contains(frame)).count()
 }
@@ -177,13 +177,13 @@ fn work(wait: &Wait<'_>) -> WaitKind {
     WaitKind::new(Reason::Work, Detail::WorkItem { caller }, Class::Needed)
 }
 
-/// The function that asked for what was waited for.
+/// The function that needed what was waited for.
 fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> Option<String> {
     let caller = wait.frames.iter().find(|frame| !inside.iter().any(|functions| functions.contains(frame)));
     caller.map(|function| (*function).to_owned())
 }
 
-/// Something to be completed: who waits for it is all that is known.
+/// A completion: only the function that waits for it is known.
 pub(super) fn ask_completion(wait: &Wait<'_>) -> Option<WaitKind> {
     (completion_depth(wait) > 0).then_some(())?;
     let function = wait.beyond(COMPLETION).map(str::to_owned);

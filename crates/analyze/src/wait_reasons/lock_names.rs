@@ -1,4 +1,4 @@
-//! Names of kernel locks. Most kernels have no symbols for data: then those who wait for a lock name it.
+//! Names of kernel locks. Most kernels have no symbols for data: then the functions that wait for a lock give its name.
 
 use std::collections::BTreeMap;
 
@@ -17,36 +17,36 @@ use super::{Stacks, Wait};
 pub(crate) struct LockName {
     /// "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo", "taken by foo, probably cgroup_mutex".
     pub name: String,
-    /// How it is known.
+    /// The source of the name.
     pub by: NamedBy,
-    /// How sure it is: 4 a known name ([`SURE`]), 3 without saying whose, 2 a name that is probable, 1 the function that
-    /// takes it, 0 a number.
+    /// How certain the name is: 4 a known name ([`SURE`]), 3 a known name without its owner, 2 a probable name, 1 the function that
+    /// takes the lock, 0 a number.
     pub rank: u8,
 }
 
-/// No waiter could name it better.
+/// No waiter could give a better name.
 const SURE: u8 = 4;
-/// A known lock, of an unknown one.
+/// A known lock of an unknown owner.
 const SOMEBODYS: u8 = 3;
-/// Of a caller further up.
+/// The name comes from a caller further out.
 const PROBABLE: u8 = 2;
 
-/// Where somebody waited for a lock.
+/// A call site that waited for a lock.
 pub(crate) struct Site<'a> {
     pub kind: LockKind,
     /// Meaningful frames, innermost first.
     pub frames: &'a [&'a str],
-    /// Whose wait it was: name and number.
+    /// The waiting process: name and id.
     pub process: Option<(&'a str, u32)>,
     pub target: Option<&'a Target>,
 }
 
-/// A lock is taken by the function outside of the slow path. Where that is not known it may be a wrapper: then one of its
-/// nearest callers names the lock, probably.
+/// The function outside the slow path takes the lock. If that function is in no table it may be a wrapper: then one of its
+/// nearest callers gives the lock a probable name.
 const NEAR: usize = 6;
 
-/// Functions that call whatever a driver, a file system or a module has put into a table. What is taken below them is as
-/// likely a lock of its own as theirs: they name only what they take themselves.
+/// Functions that call code of a driver, a file system or a module through a table of function pointers. A lock below them is as
+/// likely one of that code as one of theirs: these functions name only a lock that they take themselves.
 const CALLS_ANYTHING: &[&str] = &[
     "seq_read_iter",
     "seq_read",
@@ -137,7 +137,7 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
             Some(target) => (format!("{} of {}", row.name, target.name), SURE),
             None => (format!("{} of a file", row.name), SOMEBODYS),
         },
-        // /proc/PID/maps and /proc/PID/mountinfo begin with functions of the same name, as do two modules' lists.
+        // /proc/PID/maps and /proc/PID/mountinfo begin with functions of the same name, and so do the lists of two modules.
         Of::SequenceFile => match file.map(|target| target.name.as_str()) {
             Some("mountinfo" | "mounts" | "mountstats") => ("namespace_sem".to_owned(), SURE),
             _ => ("mmap_lock of another process".to_owned(), SOMEBODYS),
@@ -159,7 +159,7 @@ pub(crate) fn lock_name(stacks: &Stacks<'_>, address: u64, kind: LockKind) -> Lo
     stacks.lock(address).cloned().unwrap_or_else(nameless)
 }
 
-/// Names by address, from all that waited.
+/// Names by address, from all waiters.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames(Table<u64, LockName>);
 
@@ -176,7 +176,7 @@ impl LockNames {
                 continue;
             }
             let wait = Wait::of(span, stacks);
-            // A stack that was taken elsewhere (before it went to sleep for the lock) says nothing of the lock.
+            // A stack from another moment (before the task went to sleep for the lock) does not show the lock.
             if innermost(wait.frames).is_none() {
                 continue;
             }
@@ -191,7 +191,7 @@ impl LockNames {
         }
         for lock in recording.tables.locks.iter().flatten() {
             let frames = meaningful(stacks.kernel(lock.stack));
-            // A row of contention does not say whose process it was; who waits for an mmap_lock is of it, as a rule.
+            // A row of contention does not name the process; tasks that wait for an mmap_lock belong to its process, as a rule.
             let waiters = waiting.get(&lock.address);
             let process = waiters.and_then(|by| by.iter().max_by_key(|(_, count)| **count));
             let process = process.map(|(tgid, _)| (stacks.process(*tgid).unwrap_or("a process"), *tgid));

@@ -1,4 +1,4 @@
-//! Who takes which lock: a lock that has no symbol is named by the functions that wait for it.
+//! Functions that take each lock: a lock without a symbol is named by the functions that wait for it.
 
 use std::sync::LazyLock;
 
@@ -19,22 +19,22 @@ pub(super) struct Taken {
     /// The name in the kernel's source.
     pub name: &'static str,
     pub of: Of,
-    /// The same function may take locks of several sorts.
+    /// The same function may take locks of several kinds.
     pub kinds: &'static [LockKind],
     pub at: &'static [&'static str],
 }
 
-/// What has such a lock.
+/// The owner of such a lock.
 pub(super) enum Of {
-    /// There is one.
+    /// There is one for the host.
     Host,
     /// Each process: the waiter's own.
     Process,
-    /// ... that of a process that the waiter looks at.
+    /// ... that of a process that the waiter reads about.
     OtherProcess,
     Directory,
     File,
-    /// Told by the name of the file that is read.
+    /// The file that is read decides which lock it is.
     SequenceFile,
     /// A lock only if the file that is read belongs to cpufreq.
     CpufreqFile,

@@ -1,4 +1,4 @@
-//! Waiting for a lock of the kernel.
+//! Waits for a lock of the kernel.
 
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::{Detail, Reason};
@@ -7,7 +7,7 @@ use super::lock_names::{Site, name};
 use super::wait::meaningful;
 use super::{Class, LockName, Wait, WaitKind};
 
-/// The slow paths, by sort of lock. kernel/locking/*.c.
+/// The slow paths, by kind of lock. kernel/locking/*.c.
 const MUTEX: &[&str] = &[
     "__mutex_lock",
     "__mutex_lock_common",
@@ -86,7 +86,7 @@ pub(crate) fn is_slow_path(function: &str) -> bool {
     SORTS.iter().any(|(_, functions)| functions.contains(&function))
 }
 
-/// Sort of lock whose slow path is innermost, and whether it was to be written.
+/// The kind of lock whose slow path is innermost, and whether the lock was to be taken for writing.
 pub(crate) fn innermost(frames: &[&str]) -> Option<(LockKind, bool)> {
     let first = frames.first()?;
     let (kind, functions) = SORTS.iter().find(|(_, functions)| functions.contains(first))?;
@@ -104,7 +104,7 @@ pub(crate) fn outside<'f, 'a>(frames: &'f [&'a str]) -> &'f [&'a str] {
     frames.get(at..).unwrap_or_default()
 }
 
-/// Giving a lock back: what a waker does who held it. kernel/locking/*.c, kernel/sched/core.c.
+/// Functions that release a lock: a waker that held it runs them. kernel/locking/*.c, kernel/sched/core.c.
 const RELEASE: &[&str] = &[
     "try_to_wake_up",
     "wake_up_process",
@@ -146,7 +146,7 @@ pub(crate) fn taken_by(stack: &[String], frames: usize) -> String {
     taken.iter().copied().take_while(|f| !entry(f)).take(frames).collect::<Vec<_>>().join(" < ")
 }
 
-/// The function that gave a lock back, on the stack of who did: only if that is what it shows.
+/// The function that released a lock, from the stack of the releasing task: only if the stack shows just that.
 pub(crate) fn released_by(stack: &[String]) -> Option<&str> {
     let frames = meaningful(stack);
     let at = frames.iter().position(|frame| !RELEASE.contains(frame))?;
@@ -162,8 +162,8 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
         (_, Some(seen)) => seen,
         _ => return None,
     };
-    // percpu_down_write() says that it contends before it waits for a grace period, seen on 6.1 (percpu-rwsem.c,
-    // rcu_sync_enter): until that is over nobody holds anything up.
+    // percpu_down_write() reports contention before it waits for a grace period, seen on 6.1 (percpu-rwsem.c,
+    // rcu_sync_enter): until that is over no holder delays it.
     if kind == LockKind::PercpuRwsem && write && wait.passes(&["rcu_sync_enter"]) {
         return None;
     }

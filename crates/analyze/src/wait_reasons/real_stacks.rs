@@ -1,10 +1,10 @@
-//! Stacks as Linux 6.18 gave them, each made on purpose: what was waited for is known.
+//! Stacks of Linux 6.18, each made on purpose: what each one waited for is known.
 
 use whyslow_model::timeline::State::{self, Blocked, Io, Sleep};
 
 use super::Class::{self, Device, Handed, Held, Limit, Needed, Peer, Unknown, Voluntary};
 
-/// What every sleeper's stack begins with, and every system call's ends with.
+/// The begin of each sleeper's stack, and the end of each system call's.
 pub(super) const SLEEPING: &str = "__schedule schedule";
 pub(super) const CALLED: &str = "do_syscall_64 entry_SYSCALL_64_after_hwframe";
 
@@ -103,7 +103,7 @@ pub(super) const NO_CALL: &[(&str, State, &str, &str, Class)] = &[
     ("kthreadd", Sleep, "kthreadd ret_from_fork ret_from_fork_asm", "idle", Handed),
 ];
 
-/// From the sources of 5.10, 6.1 and 6.12: what has another name there, and what cannot be made safely here.
+/// From the sources of 5.10, 6.1 and 6.12: functions with another name there, and stacks that cannot be made safely here.
 #[rustfmt::skip]
 pub(super) const OTHER_KERNELS: &[(State, &str, &str, Class)] = &[
         (Sleep, "pipe_read new_sync_read vfs_read ksys_read", "pipe", Handed),

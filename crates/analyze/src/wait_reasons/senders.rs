@@ -1,21 +1,21 @@
-//! Who on this host sent what a softirq delivered.
+//! The task on this host that sent what a softirq delivered.
 //!
-//! A packet that stays on a host is delivered within the system call that sent it, mostly, and else in whoever was interrupted.
-//! The current task is the sender if the socket of its system call is the other end of the one that was waited for.
+//! A packet that stays on a host is delivered mostly within the system call that sent it, and otherwise in a task that was interrupted.
+//! The current task is the sender if the socket of its system call is the peer of the socket that was waited for.
 
 use whyslow_model::timeline::{Context, Delivery, Ends, Role, Span, Target, Waker};
 
-/// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
+/// System calls that send from a socket which is not their first argument (x86-64): close, exit, splice, exit_group,
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
 
-/// Those that read from a socket: read, readv, recvfrom, recvmsg, recvmmsg.
+/// System calls that read from a socket: read, readv, recvfrom, recvmsg, recvmmsg.
 pub(crate) const READS: [u32; 5] = [0, 19, 45, 47, 299];
 
-/// The kernel notes in ticks when a connection has sent: of 10 ms where they are longest (CONFIG_HZ=100).
+/// The kernel records in ticks when a connection has sent: ticks of 10 ms where they are longest (CONFIG_HZ=100).
 pub(crate) const TICK: u64 = 10_000_000;
 
-/// The waker of this wait, if it is a task of this host: by itself, or by what it sent.
+/// The waker of this wait, if it is a task of this host: itself, or through what it sent.
 pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
     let waker = span.waker.as_ref().filter(|waker| waker.pid != 0 && waker.pid != span.pid)?;
     match waker.context {
@@ -25,7 +25,7 @@ pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
     }
 }
 
-/// What ended the wait came from the socket that the current task was at work on.
+/// The data that ended the wait came from the socket in the current task's system call.
 fn has_sent(span: &Span, waker: &Waker) -> bool {
     let Some(delivery) = &waker.delivery else { return false };
     let ready = delivery.ready.as_ref();
@@ -33,26 +33,26 @@ fn has_sent(span: &Span, waker: &Waker) -> bool {
         let is_unseen = delivery.syscall.is_some_and(|call| SEND_UNSEEN.contains(&call));
         return is_unseen && ready.is_some_and(is_of_one_host);
     };
-    // Of a wait for room in a buffer nothing is said of where data came; behind a translation of addresses, nothing else is right.
+    // For a wait for room in a buffer the origin of data is not recorded; behind network address translation nothing else is right.
     other_end(span).is_some_and(|peer| peer == sends.local)
         || ready.is_some_and(|ready| are_two_ends(sends, ready))
 }
 
-/// Of the one socket that it reads from, or looks at.
+/// The peer of the one socket that the task reads from, or polls.
 fn other_end(span: &Span) -> Option<&str> {
     let read = span.target.as_ref().and_then(|target| target.peer.as_deref());
     read.or(span.polled.as_ref().map(|polled| &*polled.peer)).filter(|peer| !peer.is_empty())
 }
 
-/// The address from which data came that ended the wait, if a softirq brought it.
+/// The address that sent the data which ended the wait, if a softirq delivered it.
 pub(crate) fn sender(span: &Span) -> Option<&str> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
     let ready = waker.delivery.as_ref()?.ready.as_ref()?;
     Some(&*ready.peer).filter(|peer| !peer.is_empty())
 }
 
-/// Which end of the connection has sent what ended the wait, as far as is known: the service, or its client. Whoever has called accept(2), or
-/// of UDP is connected to nobody, is the service.
+/// The end of the connection that sent what ended the wait, as far as it is known: the service, or its client. An end that has called accept(2),
+/// or a UDP socket that is not connected, is the service.
 fn role(span: &Span, waker: &Waker) -> Option<Role> {
     let delivery = waker.delivery.as_ref()?;
     if delivery.role.is_some() {
@@ -70,23 +70,23 @@ fn role(span: &Span, waker: &Waker) -> Option<Role> {
     }
 }
 
-/// What came was a client's request.
+/// A client's request ended the wait.
 pub(crate) fn is_request(span: &Span, waker: &Waker) -> bool {
     role(span, waker) == Some(Role::Asks)
 }
 
-/// What came was a service's answer.
+/// A service's answer ended the wait.
 pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
     role(span, waker) == Some(Role::Answers)
 }
 
-/// Who was seen to ask before so many of so many answers asks before each: three of them, and one in three. Who is quick to read a request has
-/// done so before it can be seen that it was there.
+/// A client that was seen to ask before some of its answers asks before each of them: three, and one in three, are enough. A service that reads
+/// a request quickly has done so before the request can be seen.
 pub(crate) fn asks_each_time(asked: u64, answers: u64) -> bool {
     asked >= 3 && asked.saturating_mul(3) >= answers
 }
 
-/// A task that waits at a unix socket for an answer is woken when the other end takes what it has sent, too, and sleeps again: both wait at one
+/// A task that waits at a unix socket for an answer is also woken when the peer takes what the task has sent, and sleeps again: both waits use one
 /// queue (unix_write_space, net/unix/af_unix.c).
 pub(crate) fn is_woken_for_nothing(span: &Span) -> bool {
     let reads = span.syscall.is_some_and(|call| READS.contains(&call));
@@ -95,24 +95,24 @@ pub(crate) fn is_woken_for_nothing(span: &Span) -> bool {
     reads && is_unix && span.asked && task_behind(span).is_some_and(takes)
 }
 
-/// The socket that it reads from. A task that reads from one after the other comes with a connection for each question.
+/// The socket that the task reads from. A task that reads from one socket after the other makes a new connection for each question.
 pub(crate) fn socket(span: &Span) -> Option<u64> {
     let is_socket = |target: &&Target| target.kind == "socket";
     Some(span.target.as_ref().filter(is_socket)?.ino).filter(|ino| *ino != 0)
 }
 
-/// A client that gets nearly each answer at another socket comes with a connection for each question: subscriptions bring more than one message each.
+/// A client that gets nearly each answer at another socket makes a new connection for each question: subscriptions bring more than one message each.
 pub(crate) fn comes_each_time(sockets: u64, answers: u64) -> bool {
     sockets >= 3 && sockets.saturating_mul(2) > answers
 }
 
-/// The wait of a service that has nothing to do: a request ended it.
+/// The wait of an idle service: a request ended it.
 pub(crate) fn is_asked(span: &Span) -> bool {
     task_behind(span).is_some_and(|waker| is_request(span, waker))
 }
 
-/// The peer of a connection was asked as the wait began, is not known to be on this host, and has answered: its round trip through the network, as
-/// TCP has measured it.
+/// The client had sent its question when the wait began, and the peer is not known to be on this host and has answered: the round trip through
+/// the network, as TCP has measured it.
 pub(crate) fn round_trip(span: &Span) -> Option<u64> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
     let delivery =
@@ -121,14 +121,14 @@ pub(crate) fn round_trip(span: &Span) -> Option<u64> {
     ready.round_trip_ns.filter(|_| is_sent_as_it_begins(span, delivery))
 }
 
-/// The connection had sent as the wait began, to a tick, and not long before.
+/// The connection had sent when the wait began, to within a tick, and not long before.
 fn is_sent_as_it_begins(span: &Span, delivery: &Delivery) -> bool {
     let waited = span.woken_ns.saturating_sub(span.at_ns);
     delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK))
 }
 
-/// It has asked, does nothing else until the answer is there, and got it at once. One that comes later may be a job out of an empty queue, which
-/// was asked for, too (BRPOP, a long poll). Of a loop (poll, epoll) it is not known what else it waits for.
+/// The task has asked, does nothing else until the answer is there, and got it at once. A later answer may be a job from an empty queue, which
+/// was requested, too (BRPOP, a long poll). For a loop (poll, epoll) it is not known what else it waits for.
 pub(crate) fn is_until_answer(span: &Span) -> bool {
     const AT_ONCE_NS: u64 = 1_000_000;
     let one = span.waker.as_ref().filter(|waker| is_answer(span, waker));
@@ -138,9 +138,9 @@ pub(crate) fn is_until_answer(span: &Span) -> bool {
         && delivery.is_some_and(|delivery| is_sent_as_it_begins(span, delivery))
 }
 
-/// Each is the other end of the other, as far as they are set, and one is for certain.
+/// Each end is the peer of the other, as far as both are known, and at least one is certain.
 fn are_two_ends(one: &Ends, other: &Ends) -> bool {
-    // Each network namespace has a loopback device of its own; a cable (veth) goes from one to another.
+    // Each network namespace has a loopback device of its own; a veth pair connects two namespaces.
     if is_of_one_host(one) && one.netns != other.netns {
         return false;
     }
@@ -150,7 +150,7 @@ fn are_two_ends(one: &Ends, other: &Ends) -> bool {
     pairs.iter().all(may_be) && pairs.iter().any(is)
 }
 
-/// Which may be open on all addresses of the host ("0.0.0.0:53", "[::]:53").
+/// One of them may be open on all addresses of the host ("0.0.0.0:53", "[::]:53").
 fn is_one_address(a: &str, b: &str) -> bool {
     let (Some((a, a_port)), Some((b, b_port))) = (a.rsplit_once(':'), b.rsplit_once(':')) else {
         return false;
@@ -193,7 +193,7 @@ mod tests {
         let sends = ends(server, client);
         assert!(task_behind(&wait(Some(server), None, sends.clone(), 44)).is_some(), "a blocking read");
         assert!(task_behind(&wait(None, ends(client, server), sends.clone(), 44)).is_some(), "an epoll");
-        assert!(task_behind(&wait(None, None, sends.clone(), 44)).is_none(), "not told at which socket");
+        assert!(task_behind(&wait(None, None, sends.clone(), 44)).is_none(), "the socket is not known");
         assert!(task_behind(&wait(Some("10.0.0.9:80"), None, sends, 44)).is_none(), "another connection");
         let other = ends(client, "127.0.0.1:81");
         assert!(task_behind(&wait(None, other, ends(server, client), 44)).is_none(), "another socket");

@@ -14,7 +14,7 @@ use crate::process_names::ProcessNames;
 /// The stacks of a recording by id, with the names of its devices, processes and locks.
 #[derive(Debug, Default)]
 pub struct Stacks<'r> {
-    /// With the functions that say something: many waits have one stack.
+    /// With the functions that are not generic: many waits have one stack.
     rows: Table<u32, (&'r Stack, Box<[&'r str]>)>,
     devices: Table<&'r str, &'r str>,
     /// Name and process of threads.
@@ -25,7 +25,7 @@ pub struct Stacks<'r> {
 }
 
 impl<'r> Stacks<'r> {
-    /// Of these rows. What else has a name is reported by number.
+    /// From these rows. Devices, tasks and locks without a row are reported by number.
     #[must_use]
     pub fn of(rows: &'r [Stack]) -> Self {
         Stacks {
@@ -34,7 +34,7 @@ impl<'r> Stacks<'r> {
         }
     }
 
-    /// Of a recording, with the names that it gives to devices, processes and locks: a lock has one name then, from
+    /// From a recording, with its names of devices, processes and locks: each lock then has one name, from
     /// all its waiters.
     #[must_use]
     pub fn in_recording(recording: &'r Recording) -> Self {
@@ -71,7 +71,7 @@ impl<'r> Stacks<'r> {
         id.and_then(|id| self.rows.get(&id)).map_or(&[], |(stack, _)| &stack.user)
     }
 
-    /// A block device as people call it: "vda", else "block device 254:0".
+    /// The usual name of a block device: "vda", else "block device 254:0".
     #[must_use]
     pub fn device(&self, dev: &str) -> String {
         match self.devices.get(dev) {
@@ -96,12 +96,12 @@ impl<'r> Stacks<'r> {
         &self.names
     }
 
-    /// Name of a thread, where seen.
+    /// Name of a thread, if it was seen.
     pub(crate) fn comm(&self, pid: u32) -> Option<&'r str> {
         self.tasks.get(&pid).map(|(comm, _)| *comm)
     }
 
-    /// Process of a thread, where seen.
+    /// Process of a thread, if it was seen.
     #[must_use]
     pub fn tgid(&self, pid: u32) -> Option<u32> {
         self.tasks.get(&pid).map(|(_, tgid)| *tgid)
@@ -112,7 +112,7 @@ impl<'r> Stacks<'r> {
         !self.tasks.is_empty()
     }
 
-    /// The name of the lock at an address, from all that waited for it.
+    /// The name of the lock at an address, from all its waiters.
     pub(crate) fn lock(&self, address: u64) -> Option<&LockName> {
         self.locks.at(address)
     }

@@ -1,11 +1,11 @@
-//! Waiting for block devices, and for memory that they have to make free.
+//! Waits for block devices, and for memory that they must make free.
 
 use whyslow_model::wait::{Detail, Operation, Reason, Thing};
 
 use super::{Class, Wait, WaitKind};
 use crate::memory::stacks::{DIRECT_RECLAIM, LIMIT_RECLAIM, SWAP_IN};
 
-/// What reclaim passes through below the functions that begin it, whoever does it for whom: what it waits for meanwhile is reported
+/// Functions below the begin of reclaim, whichever task reclaims: a wait inside them is reported
 /// as reclaim. mm/vmscan.c, mm/page_alloc.c.
 const INSIDE_RECLAIM: &[&str] = &[
     "throttle_direct_reclaim",
@@ -31,7 +31,7 @@ pub(super) fn ask_reclaim(wait: &Wait<'_>) -> Option<WaitKind> {
     Some(WaitKind::thing(memory, Class::Needed))
 }
 
-/// A page is being read, or somebody has it locked for that.
+/// A page is being read, or another task has locked it for that.
 pub(super) fn page(wait: &Wait<'_>) -> WaitKind {
     if wait.passes(SWAP_IN) {
         return at_device(Reason::SwapIn, wait, Operation::SwapIn);
@@ -81,7 +81,7 @@ fn at_device(reason: Reason, wait: &Wait<'_>, operation: Operation) -> WaitKind 
     WaitKind::new(reason, Detail::Device { device, operation, about }, Class::Device)
 }
 
-/// Writeback throttling holds back what would swamp the device; iocost and iolatency what a cgroup may not have.
+/// Writeback throttling limits the requests that a device gets; iocost and iolatency limit those of a cgroup.
 pub(super) fn queue_throttle(wait: &Wait<'_>) -> WaitKind {
     if wait.passes(&["ioc_rqos_throttle", "blkcg_iolatency_throttle"]) {
         return throttle(wait);
@@ -93,7 +93,7 @@ pub(super) fn throttle(wait: &Wait<'_>) -> WaitKind {
     WaitKind::new(Reason::IoThrottle, Detail::IoLimit { device: wait.device() }, Class::Limit)
 }
 
-/// The kernel marks it as I/O wait: by its stack or call no more is known.
+/// The kernel marks the wait as I/O: its stack or call shows no more.
 pub(super) fn ask_io(wait: &Wait<'_>) -> Option<WaitKind> {
     wait.is_io().then_some(())?;
     let what = wait.first().map(str::to_owned).or_else(|| wait.call_name());

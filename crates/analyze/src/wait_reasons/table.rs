@@ -1,4 +1,4 @@
-//! The tables of all areas as one: the innermost function that stands in it says what a stack waits for.
+//! The tables of all areas as one: the innermost function that is in it shows what a stack waits for.
 
 use std::sync::LazyLock;
 
@@ -7,11 +7,11 @@ use whyslow_model::wait::Thing;
 use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
 use crate::hashing::Table;
 
-/// Functions that wait, and for what.
+/// Functions that wait, and what they wait for.
 pub(crate) struct Row {
     pub at: &'static [&'static str],
     tell: Tell,
-    /// Only if it is the innermost: further out it does other things, too.
+    /// The function counts only if it is the innermost: further out it does other things, too.
     innermost: bool,
 }
 
@@ -20,22 +20,22 @@ enum Tell {
     By(fn(&Wait<'_>) -> WaitKind),
 }
 
-/// Whoever waits in one of `at` waits for `what`.
+/// A task in one of the functions `at` waits for `what`.
 pub(crate) const fn row(at: &'static [&'static str], what: Thing, class: Class) -> Row {
     Row { at, tell: Tell::As(what, class), innermost: false }
 }
 
-/// ... if nothing is called by it.
+/// ... if the function is the innermost.
 pub(crate) const fn here(at: &'static [&'static str], what: Thing, class: Class) -> Row {
     Row { at, tell: Tell::As(what, class), innermost: true }
 }
 
-/// What whoever waits in one of `at` waits for, `tell` says.
+/// A task in one of the functions `at` waits for what `tell` returns.
 pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
     Row { at, tell: Tell::By(tell), innermost: false }
 }
 
-/// ... if nothing is called by it.
+/// ... if the function is the innermost.
 pub(crate) const fn by_here(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
     Row { at, tell: Tell::By(tell), innermost: true }
 }
@@ -49,7 +49,7 @@ static BY_FUNCTION: LazyLock<Table<&'static str, &'static Row>> = LazyLock::new(
     rows.flat_map(|row| row.at.iter().map(move |function| (*function, row))).collect()
 });
 
-/// A completion's waiter is named by who is near: a frame further out is another story.
+/// A completion's waiter is named by its nearest callers: a frame further out is unrelated.
 const NEAR: usize = 5;
 
 /// What the innermost known function waits for.

@@ -56,7 +56,7 @@ fn stacks_of_waits_that_were_made_on_purpose() {
         assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", reported(&wait));
     }
     for (what, state, text, word, class) in NO_CALL {
-        // What stands in the call's register then: an error code, or zero.
+        // The call's register then holds an error code, or zero.
         for call in [None, Some(0), Some(7)] {
             let (span, stacks) = waits(*state, text);
             let wait = (Span { syscall: call, ..span }, stacks);
@@ -69,7 +69,7 @@ fn stacks_of_waits_that_were_made_on_purpose() {
 fn a_sleep_after_a_refusal_is_for_the_lock() {
     let nap = "do_nanosleep hrtimer_nanosleep common_nsleep __x64_sys_clock_nanosleep";
     let looks = "schedule_hrtimeout_range_clock do_sys_poll __x64_sys_poll";
-    // Of nothing.
+    // A nap, and a poll of no descriptor.
     let naps = [(230, [0, 0, 1, 0], nap), (7, [0, 0, 50, 0], looks)];
     for (call, args, text) in naps {
         let mut wait = called(call, args, text);
@@ -81,7 +81,7 @@ fn a_sleep_after_a_refusal_is_for_the_lock() {
         wait.0.target = Some(Target { name: "lk".into(), ..Target::default() });
         assert_eq!(reported(&wait).detail.to_string(), "a file lock on lk (retried)");
     }
-    // Who looks at descriptors meanwhile has other things to do; so has who sleeps for long.
+    // A task that polls descriptors meanwhile has other things to do; so has a task that sleeps for long.
     let mut wait = called(7, [1, 3, 50, 0], looks);
     wait.0.refused = true;
     woken_by(&mut wait, Context::Hardirq, "hrtimer_wakeup __hrtimer_run_queues");
@@ -89,7 +89,7 @@ fn a_sleep_after_a_refusal_is_for_the_lock() {
     let mut wait = called(230, [0, 0, 1, 0], nap);
     (wait.0.refused, wait.0.woken_ns, wait.0.to_ns) = (true, 3_000_000_000, 3_000_000_000);
     assert_eq!(brief(&wait), ("timer", Voluntary));
-    // Data from a pipe are no lock, whatever was refused before.
+    // A read of a pipe is no lock, whatever was refused before.
     let mut wait = called(0, [3, 0, 1, 0], "pipe_read vfs_read");
     wait.0.refused = true;
     assert_eq!(brief(&wait), ("pipe", Handed));
@@ -133,7 +133,7 @@ fn a_device_is_called_by_its_name() {
     let disk = whyslow_model::table::Disk { dev: "254:0".into(), device: "vda".into(), ..Default::default() };
     recording.tables.disk = Some(vec![disk]);
     assert_eq!(of(&span, &Stacks::in_recording(&recording)).detail.to_string(), "vda (read)");
-    // A page of a network file system is no device's.
+    // A page of a network file system belongs to no device.
     span.device = None;
     span.target = Some(Target { kind: "file".into(), dev: "0:45".into(), ..Target::default() });
     assert_eq!(of(&span, &Stacks::in_recording(&recording)).class, Needed);
@@ -202,7 +202,7 @@ fn a_lock_inside_reclaim_is_a_lock_and_a_child_of_a_caller_is_not_its_wait() {
 fn every_function_stands_in_one_table_only() {
     let mut seen = std::collections::HashSet::new();
     for function in table::AREAS.iter().flat_map(|area| area.iter()).flat_map(|row| row.at) {
-        assert!(seen.insert(*function), "{function} stands twice");
+        assert!(seen.insert(*function), "{function} is in two tables");
     }
 }
 
@@ -241,7 +241,7 @@ proptest! {
     }
 }
 
-/// 6.1: `percpu_down_write()` has said that it contends, and waits for a grace period first.
+/// 6.1: `percpu_down_write()` reports contention, and waits for a grace period first.
 #[test]
 fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
     const WAY: &str =
@@ -256,7 +256,7 @@ fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
     assert_eq!(reported(""), ("lock", Held));
 }
 
-/// A thread for each connection that looks whether it is to end, while its client has nothing to ask.
+/// A thread for each connection that checks whether it is to end, while its client has nothing to ask.
 #[test]
 fn a_service_that_looks_at_its_watch_waits_for_no_answer() {
     let looks = |serves| {

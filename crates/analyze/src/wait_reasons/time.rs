@@ -43,7 +43,7 @@ pub(super) fn timeout(timer: Thing) -> WaitKind {
     WaitKind::thing(timer, Class::Voluntary)
 }
 
-/// Kernel code that sleeps for a fixed time while the caller waits: nobody can be followed, the function is the leaf.
+/// Kernel code that sleeps for a fixed time while the caller waits: there is no task to follow, so the function is the leaf.
 pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
     SLEEPS.contains(&wait.first()?).then_some(())?;
     let function = wait.beyond(SLEEPS).map(str::to_owned);
@@ -53,9 +53,9 @@ pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
     Some(sleeps(function, Class::Needed))
 }
 
-/// The same, told by its end. `usleep_range_state` and `schedule_timeout*` are code of the scheduler (`__sched`), which the
-/// kernel leaves out of the stack of a task that sleeps (stack_trace_consume_entry_nosched, get_wchan): the caller is all that
-/// is seen. Uninterruptible, for nothing that is known, and ended by a timer: it slept.
+/// The same, recognized by its end. `usleep_range_state` and `schedule_timeout*` are code of the scheduler (`__sched`), which the
+/// kernel leaves out of the stack of a task that sleeps (stack_trace_consume_entry_nosched, get_wchan): only the caller is
+/// seen. If the sleep was uninterruptible, for nothing that is known, and ended by a timer, it was such a sleep.
 pub(super) fn ask_end(wait: &Wait<'_>) -> Option<WaitKind> {
     let slept = wait.span.state == State::Blocked && wait.woken_by_timer();
     let function = wait.first().filter(|_| slept)?;
@@ -67,7 +67,7 @@ fn sleeps(function: Option<String>, class: Class) -> WaitKind {
     WaitKind::new(Reason::Sleep, Detail::Sleeps { function }, class)
 }
 
-/// A kernel thread of its own, not far from its outermost function: it does nothing for anybody.
+/// A kernel thread of its own, not far from its outermost function: it works for no other task.
 fn is_between_turns(wait: &Wait<'_>) -> bool {
     wait.is_kthread() && wait.span.work.is_none() && wait.frames.len() <= 4
 }

@@ -1,4 +1,4 @@
-//! A wait, prepared for asking: its functions without what every sleep passes through.
+//! A wait, prepared for the tables: its functions without those that every sleep passes through.
 
 use whyslow_model::timeline::{Context, Span, State};
 
@@ -6,7 +6,7 @@ use super::Stacks;
 use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
-/// Functions that every sleep passes through: they say nothing. kernel/sched/core.c, kernel/time/sleep_timeout.c,
+/// Functions that every sleep passes through: they explain nothing. kernel/sched/core.c, kernel/time/sleep_timeout.c,
 /// kernel/sched/wait.c, kernel/sched/wait_bit.c.
 const GENERIC: &[&str] = &[
     "__schedule",
@@ -49,7 +49,7 @@ const GENERIC: &[&str] = &[
     "ret_from_fork_asm",
 ];
 
-/// One wait, as it is asked about.
+/// One wait.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     pub span: &'a Span,
@@ -68,7 +68,7 @@ impl<'a> Wait<'a> {
         Wait { span, stacks, frames, call }
     }
 
-    /// The innermost function that says something.
+    /// The innermost function that is not generic.
     pub fn first(&self) -> Option<&'a str> {
         self.frames.first().copied()
     }
@@ -78,7 +78,7 @@ impl<'a> Wait<'a> {
         self.frames.iter().any(|frame| functions.contains(frame))
     }
 
-    /// The function that called the innermost one of these, skipping them all.
+    /// The caller of the innermost of these functions, skipping all of them.
     pub fn beyond(&self, functions: &[&str]) -> Option<&'a str> {
         self.frames.iter().copied().find(|frame| !functions.contains(frame))
     }
@@ -93,13 +93,13 @@ impl<'a> Wait<'a> {
         self.span.args.get(at).copied().unwrap_or_default()
     }
 
-    /// The block device it last queued I/O for, as people call it.
+    /// The usual name of the block device for which the task last queued I/O.
     pub fn device(&self) -> String {
         let dev = self.span.device.as_deref().or_else(|| self.device_file());
         dev.map_or_else(|| "a block device".to_owned(), |dev| self.stacks.device(dev))
     }
 
-    /// The device that its file lives on: right for reads of plain file systems.
+    /// The device of the task's file: right for reads of plain file systems.
     fn device_file(&self) -> Option<&'a str> {
         let target = self.span.target.as_ref()?;
         // Major 0: no device of its own (tmpfs, network, btrfs).
@@ -107,22 +107,22 @@ impl<'a> Wait<'a> {
             .then_some(target.dev.as_str())
     }
 
-    /// The scheduler, or the stack, says that it is I/O.
+    /// The scheduler, or the stack, shows that the wait is for I/O.
     pub fn is_io(&self) -> bool {
         self.span.state == State::Io
     }
 
-    /// It is a kernel thread.
+    /// The task is a kernel thread.
     pub fn is_kthread(&self) -> bool {
         self.frames.last().is_some_and(|last| KTHREADS.contains(last))
     }
 
-    /// A timer ended it. Timers fire in interrupts; their functions are on the waker's stack, if that was taken.
+    /// A timer ended the wait. Timers fire in interrupts; their functions are on the waker's stack, if that was taken.
     /// kernel/time/hrtimer.c, kernel/time/sleep_timeout.c.
     pub fn ended_by_timer(&self) -> bool {
         let Some(waker) = &self.span.waker else { return false };
         if self.stacks.kernel(waker.stack).is_empty() {
-            // Block devices end I/O in hard interrupts, too: only asked where no I/O is waited for.
+            // Block devices end I/O in hard interrupts, too: so this counts only if the wait is not for I/O.
             return waker.context == Context::Hardirq && !self.is_io();
         }
         self.woken_by_timer()
@@ -141,10 +141,10 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Where kernel threads begin. kernel/kthread.c; io_uring's and vhost's are threads of a user's process.
+/// The outermost functions of kernel threads. kernel/kthread.c; io_uring's and vhost's are threads of a user's process.
 const KTHREADS: &[&str] = &["kthread", "kthreadd", "io_wq_worker", "io_sq_thread", "vhost_task_fn"];
 
-/// The stack does not refute that the task is in a system call: an interrupt or fault, or a kernel thread, does.
+/// The stack does not refute that the task is in a system call: an interrupt or fault, or a kernel thread, refutes it.
 fn came_by_call(frames: &[&str]) -> bool {
     frames.last().is_none_or(|last| !last.starts_with("asm_") && !KTHREADS.contains(last))
 }

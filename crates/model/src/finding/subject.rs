@@ -1,8 +1,8 @@
-//! Who paid, and who or what made them pay.
+//! Victims and culprits.
 
 use serde::Serialize;
 
-/// What sort of thing a victim or culprit is.
+/// The kind of a victim or culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the variants are their own words")]
@@ -19,7 +19,7 @@ pub enum SubjectKind {
     Hypervisor,
 }
 
-/// Who paid.
+/// A victim: it lost time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Subject {
     /// What sort of thing.
@@ -31,7 +31,7 @@ pub struct Subject {
     /// The systemd unit, where the cgroup path gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// What its owner says of that unit.
+    /// `Description=` of that unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The container or pod, where the cgroup path gives it.
@@ -67,7 +67,7 @@ impl Subject {
     }
 }
 
-/// Who or what made them pay.
+/// A culprit: it cost the victims that time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Culprit {
     /// What sort of thing.

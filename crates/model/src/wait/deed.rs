@@ -15,7 +15,7 @@ pub enum Deed {
     WaitedForCpu,
     /// It waited.
     WaitedFor(Detail),
-    /// Of a holder of which nothing more was seen: where it gave the lock back.
+    /// Only its release of the lock was seen, in this function.
     GaveBack { function: String },
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Deed {
             Deed::Ran(what) => write!(f, "ran {what}"),
             Deed::WaitedForCpu => f.write_str("waited for a CPU"),
             Deed::WaitedFor(what) => write!(f, "waited for {what}"),
-            Deed::GaveBack { function } => write!(f, "gave it back in {function}"),
+            Deed::GaveBack { function } => write!(f, "released the lock in {function}"),
         }
     }
 }

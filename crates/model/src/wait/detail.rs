@@ -1,4 +1,4 @@
-//! What is waited for, or what is done on a CPU.
+//! The thing that a task waits for, or its work on a CPU.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{IoAbout, Operation, PeerAct, Spin, Thing};
 use crate::timeline::LockKind;
 
-/// What is waited for, or what is done on a CPU. [`fmt::Display`] is its name, which a sentence can be made of.
+/// The thing that a task waits for, or its work on a CPU. [`fmt::Display`] is a noun phrase for a sentence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
@@ -94,14 +94,14 @@ pub enum Detail {
         /// The function on whose behalf.
         inside: Option<String>,
     },
-    /// The same, of several functions of which each is too small to be told.
+    /// The same, of several functions, each too small for a line of its own.
     KernelCodeIn {
         /// The function on whose behalf.
         inside: String,
     },
     /// Code of the kernel that burns CPU to wait.
     Spinning {
-        /// For whom.
+        /// The thing it spins for.
         whom: Spin,
         /// The function that spins.
         function: String,
@@ -111,7 +111,7 @@ pub enum Detail {
         /// The function, where it has a name.
         function: Option<String>,
     },
-    /// A CPU that was asked and came late.
+    /// A CPU that answered an IPI late.
     WakeupLatency {
         /// Which, and why.
         why: String,
@@ -122,7 +122,7 @@ pub enum Detail {
     Short {
         /// Each of them.
         of: Box<Detail>,
-        /// Who ended them.
+        /// The task that ended them.
         woken_by: Option<String>,
     },
     /// Parts too small to be told apart.
@@ -140,7 +140,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// Of a peer that nobody on this host is known to be: with what is usual at its port. `None`: nothing more is to be said.
+    /// For a peer outside this host: with the usual service of its port. `None`: nothing to add.
     #[must_use]
     pub fn with_usual_service(&self) -> Option<Self> {
         match self {
@@ -167,7 +167,7 @@ impl Detail {
         }
     }
 
-    /// Whether it is more than a rule's words, and worth a field of its own.
+    /// Whether it is data, and not a rule's words: JSON then has it as a field of its own.
     pub(crate) fn is_typed(&self) -> bool {
         !matches!(self, Detail::Nothing | Detail::Words(_))
     }

@@ -1,21 +1,21 @@
-//! What is to be known of a chain.
+//! Remarks on a chain.
 
 use crate::words::words;
 
 words! {
-    /// What is to be known of a chain.
+    /// A remark on a chain.
     Note {
-        /// They wait for each other, and none was woken.
+        /// The tasks wait for each other, and none was woken.
         Deadlock "deadlock",
-        /// They wait for each other.
+        /// The tasks wait for each other.
         Cycle "cycle",
-        /// Nobody was woken in the window.
+        /// No wakeup came in the window.
         Open "open",
         /// The holder is known from a lock word that readers leave behind.
         StaleOwner "stale-owner",
-        /// The lock changed hands unseen.
+        /// The lock changed hands between two samples of its owner.
         HandOff "hand-off",
-        /// The lock went from hand to hand during one wait.
+        /// The lock had several holders during one wait.
         Convoy "convoy",
     }
 }

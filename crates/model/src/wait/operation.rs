@@ -1,8 +1,8 @@
-//! What is done at a block device, by a peer, or by kernel code that spins.
+//! Operations: at a block device, of a peer, of kernel code that spins.
 
 use serde::Serialize;
 
-/// What is done at a block device.
+/// Operation at a block device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the variants are their own words")]
@@ -32,7 +32,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// By the function or system call that waits: one that is called as an operation is, is that.
+    /// The operation of a waiting function or system call, by its name.
     #[must_use]
     pub fn of_function(function: String) -> Self {
         match function.as_str() {
@@ -72,7 +72,7 @@ impl Operation {
     }
 }
 
-/// What the other end of a connection has to do.
+/// What the peer of a connection has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the variants are their own words")]
@@ -83,7 +83,7 @@ pub enum PeerAct {
     TakeAtClose,
 }
 
-/// For whom kernel code spins.
+/// The thing that kernel code spins for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the variants are their own words")]

@@ -1,9 +1,9 @@
-//! Why a task did not go on, or that it did.
+//! Why a task waited, or that it ran.
 
 use crate::words::words;
 
 words! {
-    /// Why a task did not go on, or that it did: one word, the same in chains, accounts, causes and JSON.
+    /// Why a task waited, or that it ran: one word, the same in chains, accounts, causes and JSON.
     #[derive(Default)]
     Reason {
         /// A 9p server.
@@ -44,13 +44,13 @@ words! {
         Cycle "cycle",
         /// A device that is no block device.
         Device "device",
-        /// Writers are slowed down until others' pages are written (balance_dirty_pages).
+        /// The kernel pauses writers until dirty pages are written (balance_dirty_pages).
         DirtyThrottling "dirty-throttling",
         /// Events of many descriptors (epoll).
         Epoll "epoll",
         /// A count in an eventfd.
         Eventfd "eventfd",
-        /// Accesses to files, and who rules on them.
+        /// Accesses to files, or the listener that permits them.
         Fanotify "fanotify",
         /// A lock on a file.
         FileLock "file-lock",
@@ -62,7 +62,7 @@ words! {
         Futex "futex",
         /// A virtual CPU without work.
         GuestIdle "guest-idle",
-        /// Waits to be given something to do, together.
+        /// Waits for work, together.
         Handed "handed",
         /// A program that the kernel started.
         Helper "helper",
@@ -70,7 +70,7 @@ words! {
         Idle "idle",
         /// The depth of idle states.
         IdleState "idle-state",
-        /// An inode that another frees or reads.
+        /// An inode that another task frees or reads.
         Inode "inode",
         /// Changes of files.
         Inotify "inotify",
@@ -92,7 +92,7 @@ words! {
         WakeupLatency "wakeup-latency",
         /// A kernel lock.
         Lock "lock",
-        /// Another's lookup of a name.
+        /// Another task's lookup of a name.
         Lookup "lookup",
         /// A cgroup's memory limit.
         MemoryLimit "memory-limit",
@@ -108,7 +108,7 @@ words! {
         Nfs "nfs",
         /// It had not begun.
         NotBegun "not-begun",
-        /// Nobody was woken in the window.
+        /// No wakeup came in the window.
         Open "open",
         /// Parts too small to be told apart.
         Other "other",
@@ -170,7 +170,7 @@ words! {
         Tracing "tracing",
         /// A terminal.
         Tty "tty",
-        /// Nobody saw what happened.
+        /// No evidence says what happened.
         Unexplained "unexplained",
         /// A unix socket's other end.
         UnixSocket "unix-socket",
@@ -181,7 +181,7 @@ words! {
         Userfault "userfault",
         /// A child to exec or end.
         Vfork "vfork",
-        /// Sleeps of one's own wish, together.
+        /// Sleeps that the task asked for, together.
         Voluntary "voluntary",
         /// Writeback throttling of the block layer.
         Wbt "wbt",
@@ -189,7 +189,7 @@ words! {
         Work "work",
         /// Dirty pages to be written.
         Writeback "writeback",
-        /// Somebody writes.
+        /// A task writes.
         Writes "writes",
     }
 }

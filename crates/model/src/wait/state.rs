@@ -1,10 +1,10 @@
-//! What a task is to the scheduler; in a hop that is about a CPU or a queue: what that is.
+//! State of a task, as the scheduler has it; in a hop about a CPU or a queue, the state of that.
 
 use crate::timeline::State;
 use crate::words::words;
 
 words! {
-    /// What a task is to the scheduler, by the names that its documentation has (`ps`, `/proc/PID/stat`, include/linux/sched.h).
+    /// State of a task, by the names of the kernel's documentation (`ps`, `/proc/PID/stat`, include/linux/sched.h).
     #[derive(Default)]
     TaskState {
         /// On a CPU.
@@ -28,7 +28,7 @@ words! {
 }
 
 impl TaskState {
-    /// Of who was in uninterruptible sleep so long with I/O wait, and so long without: what it was for longer.
+    /// State of a task that was in uninterruptible sleep for `io_ns` with I/O wait and for `others_ns` without: the longer of the two.
     #[must_use]
     pub const fn of_uninterruptible(io_ns: u64, others_ns: u64) -> Self {
         if io_ns > others_ns { TaskState::IoWait } else { TaskState::Uninterruptible }

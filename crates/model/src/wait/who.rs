@@ -1,16 +1,16 @@
-//! Who waits, runs or holds.
+//! The task or thing that waits, runs or holds a lock.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Who waits, runs or holds.
+/// The task or thing that waits, runs or holds a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// No task's doing, or that of the part above.
+    /// No task, or the task of the part above.
     #[default]
     Nobody,
-    /// A task, or several that are called alike.
+    /// A task, or several of one name.
     Task {
         /// Its name, numbers folded where several are meant: "kworker/*:*".
         comm: String,
@@ -27,7 +27,7 @@ impl Who {
         Who::Task { comm: comm.into(), work: None }
     }
 
-    /// A task's name; of anybody else nothing.
+    /// A task's name; empty for anything else.
     #[must_use]
     pub fn comm(&self) -> &str {
         match self {
@@ -45,7 +45,7 @@ impl Who {
         }
     }
 
-    /// Whether there is nobody.
+    /// Whether it names nothing.
     #[must_use]
     pub fn is_nobody(&self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl Who {
     }
 }
 
-/// "kworker/1:2 (css_killed_work_fn)"; nothing for nobody.
+/// "kworker/1:2 (css_killed_work_fn)"; empty for [`Who::Nobody`].
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

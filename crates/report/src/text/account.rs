@@ -1,4 +1,4 @@
-//! Where the host's CPU time and the tasks' wait time went, and who paid: one screen.
+//! CPU time of the host and wait time of its tasks, by cgroup: one screen.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub(super) fn by_cgroup(page: &mut Page, doc: &Document, room: usize) {
         return;
     }
     let heading =
-        format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "who", "tasks", "on CPU", "runnable", "D state");
+        format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "cgroup", "tasks", "on CPU", "runnable", "D state");
     page.row(&heading, Ink::Faint);
     let room = room.saturating_sub(1);
     // One line tells of the others.

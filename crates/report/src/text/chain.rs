@@ -1,4 +1,4 @@
-//! Chains of waits: each reads from top to bottom like a sentence, one hop a line, from who waited to who made them wait.
+//! Chains of waits, one hop a line: the waiter first, the cause of its wait last.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::page::{Ink, Page};
 const HOP: usize = 5;
 /// More threads of a hop are not in the document.
 const NAMED_TASKS: usize = 8;
-/// The id of a leaf that nobody saw.
+/// The id of a leaf that was not seen.
 const UNKNOWN: &str = "unknown";
 /// Columns before its further lines.
 const HANG: usize = 7;
@@ -25,7 +25,7 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usiz
         return;
     }
     page.gap();
-    page.say("", "Chains of waits, from who waited down to who made them wait", Ink::Heading);
+    page.say("", "Chains of waits: the waiter first, the cause of the wait last", Ink::Heading);
     let shown = if style.verbose { doc.chains.len() } else { most.min(worth(doc)) };
     for (at, chain) in doc.chains.iter().take(shown).enumerate() {
         print(page, at + 1, chain, style);
@@ -35,19 +35,19 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usiz
     }
 }
 
-/// Chains that are worth a reader's time: of somebody's wall time, those of a hundredth of it, and the largest anyway.
+/// Number of chains worth printing: those of a hundredth of the wall time or more, and at least the largest.
 fn worth(doc: &Document) -> usize {
     let least = doc.wall.as_ref().map_or(Duration::ZERO, |wall| wall.wall / 100);
     doc.chains.iter().take_while(|chain| chain.time >= least).count().max(1)
 }
 
-/// The first chain in one line: who waited how long for what, and who is at the end of how much of it.
+/// The first chain in one line: the waiter, its time, the thing waited for, and the end of the chain with its part of that time.
 pub(super) fn headline(chain: &Chain) -> String {
     let waited = match chain.hops.first() {
         Some(hop) => {
             format!("{} waited {} for {}", who(chain, 0), time(whole(chain)), named(&hop.detail, "something"))
         }
-        None => format!("somebody waited {}", time(chain.time)),
+        None => format!("a task waited {}", time(chain.time)),
     };
     let said = chain.hops.len() == 1 && end(chain).is_none();
     let part = if time(chain.time) == time(whole(chain)) {
@@ -57,7 +57,7 @@ pub(super) fn headline(chain: &Chain) -> String {
     };
     match chain.leaf.id.as_str() {
         _ if said || is_cycle(chain) => waited,
-        UNKNOWN => format!("{waited}; nobody knows who is at the end of {part}it"),
+        UNKNOWN => format!("{waited}; the end of {part}it is not known"),
         _ => format!("{waited}; at the end of {part}it: {}", culprit_words(&chain.leaf)),
     }
 }
@@ -67,7 +67,7 @@ fn whole(chain: &Chain) -> Duration {
     chain.hops.first().map_or(chain.time, |hop| hop.lost.max(chain.time))
 }
 
-/// Who waits at the end of a chain waits for nobody that is known.
+/// With the usual service of a remote peer at its end.
 fn with_usual_service(chain: &Chain) -> Option<Chain> {
     let detail = chain.hops.last()?.detail.with_usual_service()?;
     let mut chain = chain.clone();
@@ -101,7 +101,7 @@ fn who(chain: &Chain, at: usize) -> String {
     let Some(who) = chain.hops.get(at).map(|hop| &hop.who) else { return String::new() };
     let name = who.to_string();
     match chain.tasks.get(at).map(Vec::as_slice) {
-        _ if who.is_nobody() && at == 0 => "somebody".to_owned(),
+        _ if who.is_nobody() && at == 0 => "a task".to_owned(),
         _ if who.is_nobody() || who.work().is_some() => name,
         Some([(pid, _)]) => format!("{name} ({pid})"),
         Some(tasks) if tasks.len() >= NAMED_TASKS => format!("{name} ({NAMED_TASKS} threads or more)"),
@@ -133,12 +133,12 @@ fn first(chain: &Chain) -> String {
     words + &growth(hop) + joint(hop, chain.hops.len() > 1)
 }
 
-/// What the next in the chain did, said to whoever waited in `before`.
+/// The next hop in words: its part in the wait of `before`.
 fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> String {
     if hop.who.is_nobody() {
         return nobody(hop);
     }
-    // Whom the scheduler gave the CPU; an empty quota is the waiter's own.
+    // A task that ran got the CPU instead; an empty quota is the waiter's own.
     if before.reason == Reason::Runnable && hop.state == TaskState::Running {
         let did = if hop.detail == Detail::Thing(Thing::HadCpu) { String::new() } else { doing(hop) };
         return format!("{who} had the CPU for {}{did}{}", time(hop.lost), growth(hop));
@@ -149,11 +149,11 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> Stri
     let link = match before.reason {
         Reason::Lock | Reason::FileLock => "held by ",
         Reason::Futex if is_user_lock(&before.detail) => "held by ",
-        // Who sent it, or, of an alarm of its own, what its process did until then.
+        // The sender of the signal, or, for an alarm of its own, the process.
         Reason::Signal => "meanwhile ",
         Reason::Child | Reason::Vfork => "its child ",
         Reason::Work => "run by ",
-        // Nothing has ended it: who is there is told by the connection.
+        // Nothing has ended it: the peer is known from the connection.
         Reason::Poll | Reason::Epoll | Reason::Socket | Reason::UnixSocket | Reason::Pipe if open => {
             "at the other end "
         }
@@ -184,7 +184,7 @@ fn nobody(hop: &Hop) -> String {
             format!("ended by {} ({long})", hop.detail)
         }
         Reason::Running => format!("there were {} ({long})", named(&hop.detail, "others")),
-        _ => format!("{} ({long})", named(&hop.detail, "nobody knows what happened")),
+        _ => format!("{} ({long})", named(&hop.detail, "what happened is not known")),
     }
 }
 
@@ -216,7 +216,7 @@ fn cpu(hop: &Hop) -> String {
     named(&hop.detail, "a CPU")
 }
 
-/// A wait for a CPU goes on with who ran there.
+/// A wait for a CPU goes on with the task that ran there.
 fn joint(hop: &Hop, more: bool) -> &'static str {
     if more && hop.reason == Reason::Runnable { ", while" } else { "" }
 }
@@ -261,7 +261,7 @@ fn end(chain: &Chain) -> Option<String> {
     if leaf.id == UNKNOWN {
         let said =
             matches!(last.reason, Reason::Unexplained | Reason::Open | Reason::Other | Reason::NotBegun);
-        return (!said).then(|| "(who is at the end is not known)".to_owned());
+        return (!said).then(|| "(the end of this chain is not known)".to_owned());
     }
     let (who, what) = (last.who.to_string(), last.detail.to_string());
     let says = |text: &str| who.contains(text) || what.contains(text);
@@ -271,8 +271,7 @@ fn end(chain: &Chain) -> Option<String> {
     (!said).then(|| format!("at the end: {}", culprit_words(leaf)))
 }
 
-/// The stable words of the document, as people say them. A deadlock is a cycle that nobody left; a last hop may have said
-/// that nobody was woken.
+/// Remarks in words. A deadlock is a cycle that no task left; the last hop may say already that no wakeup came.
 fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
     let deadlock = chain.notes.contains(&Note::Deadlock);
     let open = chain.notes.contains(&Note::Open);
@@ -288,8 +287,8 @@ fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
         Note::Cycle => "they wait for each other",
         Note::Open => "still waiting when the window ended",
         Note::StaleOwner => "the holder is the last reader seen; it may be gone",
-        Note::HandOff => "the lock was handed on while they waited",
-        Note::Convoy => "the lock went from hand to hand while they waited",
+        Note::HandOff => "the lock changed hands while they waited",
+        Note::Convoy => "the lock had several holders while they waited",
     })
 }
 

@@ -1,4 +1,4 @@
-//! One finding: who pays how much and why, the chain one hop a line, how to check, what would help.
+//! One finding: victim, loss and cause, the chain one hop a line, checks, fixes.
 
 use whyslow_model::wait::Reason;
 use whyslow_model::{Check, Culprit, Finding, Fix, Hop, Subject, SubjectKind, seconds};
@@ -34,7 +34,7 @@ pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
 pub(super) fn risk(page: &mut Page, finding: &Finding) {
     page.say("-  ", &format!("{} [{}]", risk_words(finding), finding.rule), Ink::Risk);
     owner(page, &finding.victim);
-    // Who is to blame for himself has been named.
+    // A victim that is its own culprit is named already.
     let culprit = finding.culprit.as_ref().map(culprit_words);
     if let Some(culprit) = culprit.filter(|culprit| *culprit != subject(&finding.victim)) {
         part(page, "due to", &culprit);
@@ -48,7 +48,7 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
     fixes(page, &finding.fixes);
 }
 
-/// "make keeps both CPUs full; nobody else waited for one".
+/// "make keeps both CPUs full; no other task waited for one".
 pub(super) fn busy_words(finding: &Finding) -> String {
     format!("{} {}", subject(&finding.victim), finding.title)
 }
@@ -60,14 +60,14 @@ pub(super) fn risk_words(finding: &Finding) -> String {
     }
 }
 
-/// What else its owner says of who pays: what the unit is for, which image runs.
+/// More about the victim: the unit's description, the image, the path.
 fn owner(page: &mut Page, victim: &Subject) {
     let image = victim.image.as_ref().map(|image| format!("image {image}"));
     let is_cut = victim.kind == SubjectKind::Cgroup && without_path(&victim.name, &victim.id) != victim.name;
     let path = is_cut.then(|| victim.id.clone());
     let said: Vec<String> = victim.description.iter().cloned().chain(image).chain(path).collect();
     if !said.is_empty() {
-        part(page, "who", &said.join(", "));
+        part(page, "victim", &said.join(", "));
     }
 }
 
@@ -108,7 +108,7 @@ fn named(kind: SubjectKind, id: &str, name: &str) -> String {
     }
 }
 
-/// A group that is called by its first command, and has a path that nobody could read aloud.
+/// A cgroup's name without its path, where it is named by its first command and the path is long.
 fn without_path<'n>(name: &'n str, path: &str) -> &'n str {
     const SHORT: usize = 24;
     const LEADS: usize = ": ".len();
@@ -142,7 +142,7 @@ fn chain(page: &mut Page, hops: &[Hop]) {
     }
 }
 
-/// What somebody does at this hop: at most of them he waits.
+/// The verb of a hop: most are waits.
 fn verb(reason: Reason) -> &'static str {
     match reason {
         Reason::IdleState => "woke slowly from",
@@ -158,12 +158,12 @@ fn verb(reason: Reason) -> &'static str {
 
 pub(super) fn hop_words(hop: &Hop) -> String {
     let words = match hop.who.is_nobody() {
-        // What is said of nobody is a sentence of its own: nobody woke it.
+        // Without a subject the detail is a sentence of its own.
         true => hop.detail.to_string(),
         false => format!("{} {} {} ({})", hop.who, verb(hop.reason), hop.detail, hop.state),
     };
     let parts = [
-        // No time is no measurement: nobody is reported for having waited 0 s.
+        // Zero is no measurement.
         (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
         hop.count.map(|count| format!("{count} times")),
         hop.worst.map(|worst| format!("worst {}", seconds(worst))),
@@ -235,11 +235,11 @@ mod tests {
         let nobody = Hop::new(
             Reason::Unknown,
             whyslow_model::wait::Who::Nobody,
-            "nobody woke it",
+            "no wakeup came",
             TaskState::Unknown,
             Duration::ZERO,
         );
-        assert_eq!(hop_words(&nobody), "nobody woke it");
+        assert_eq!(hop_words(&nobody), "no wakeup came");
     }
 
     #[test]

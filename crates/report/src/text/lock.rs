@@ -1,4 +1,4 @@
-//! Contended kernel locks: who waited, where, for how long, and what the holders did meanwhile.
+//! Contended kernel locks: waiters, call sites, times, and the work of the holders meanwhile.
 
 use whyslow_model::chain::{Holder, LockAccount, LockSite, LockWaits};
 use whyslow_model::timeline::LockKind;

@@ -8,7 +8,7 @@ use crate::text::account;
 
 /// Lines below the sentence.
 const LINES: usize = 15;
-/// Of these, for what the host's CPUs did, who is busy, risks, what it is not, what is not known, what looking cost.
+/// Other causes with a line each.
 const OTHER_CAUSES: usize = 3;
 /// Of a sentence that is one of several.
 const SENTENCE: usize = 2;
@@ -126,7 +126,7 @@ fn why(page: &mut Page, cause: &Finding, room: usize) {
     }
 }
 
-/// Who had the CPUs and who waited, and the largest waits.
+/// CPU time and waits by cgroup, and the largest waits.
 fn without_cause(page: &Page, doc: &Document, room: usize) -> Page {
     let mut body = page.part();
     for note in &doc.account.notes {

@@ -184,7 +184,7 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
     let small = |part: &&Part| part.share.is_some_and(|share| share.ratio() < least);
     for part in parts.iter().filter(|part| !small(part)) {
         row(page, part, &words(part), depth);
-        // Who rests is told in one line.
+        // Threads that rest share one line.
         let inner = if is_rest(part) && !style.verbose { &[][..] } else { &part.parts };
         level(page, inner, depth + 1, style);
     }

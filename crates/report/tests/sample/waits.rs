@@ -33,7 +33,7 @@ pub fn called(name: &str) -> Who {
     }
 }
 
-/// Somebody's part in a chain.
+/// A hop of a chain.
 pub fn hop(edge: &str, who: &str, in_state: &str, what: impl Into<Detail>, lost: f64) -> Hop {
     let what = match what.into() {
         Detail::Words(words) => detail(&words),
@@ -93,7 +93,7 @@ fn deadlock() -> Chain {
     let hops: Vec<(Hop, &[u32])> = vec![
         (hop("lock", "left", "uninterruptible", lock(LockKind::Mutex, "a", None), 1.0), &[7]),
         (hop("lock", "right", "uninterruptible", lock(LockKind::Mutex, "b", None), 1.0), &[8]),
-        (hop("cycle", "left", "unknown", "waits for this one in turn", 1.0), &[7]),
+        (hop("cycle", "left", "unknown", "waits for this task in turn", 1.0), &[7]),
     ];
     let notes = [Note::Deadlock, Note::Cycle, Note::Open, Note::StaleOwner, Note::HandOff, Note::Convoy];
     noted(chain(1.0, 1, 1.0, hops, task(7, "left")), &notes)
@@ -256,7 +256,7 @@ pub fn locks() -> Vec<LockAccount> {
                 2.9,
                 &[Deed::WaitedFor("shrinker_rwsem".into()), Deed::Ran("in css_put".into())],
             ),
-            holder(0, "somebody unseen", 0.3, &[]),
+            holder(0, "an unseen task", 0.3, &[]),
         ],
         ..LockAccount::default()
     };

@@ -20,8 +20,8 @@ pub fn all() -> Vec<Chain> {
     let stop = |edge: &str, who: &str, state: &str, what: &str| hop(edge, who, state, what, 0.2);
     let timer = Culprit::new(SubjectKind::Kernel, "a timer", "a timer");
     let shared = Culprit::new(SubjectKind::Cpu, "cpu", "a CPU that others use, too");
-    let open = stop("open", "", "unknown", "nobody woke it in the window");
-    let unseen = stop("unexplained", "", "unknown", "who woke it was not seen");
+    let open = stop("open", "", "unknown", "no wakeup came in the window");
+    let unseen = stop("unexplained", "", "unknown", "its waker was not seen");
     vec![
         after("futex", "a futex", stop("timer", "", "unknown", "a timer"), &[], timer),
         noted(after("completion", "a completion in x", open, &[], unknown()), &[Note::Open]),
@@ -34,7 +34,7 @@ pub fn all() -> Vec<Chain> {
             &[9],
             unknown(),
         ),
-        after("runnable", "a CPU", stop("running", "", "running", "short runs of others"), &[], shared),
+        after("runnable", "a CPU", stop("running", "", "running", "short runs of other tasks"), &[], shared),
         after(
             "work",
             "a work item",

@@ -47,13 +47,13 @@ fn each_end_of_a_chain_has_its_words() {
 }
 
 #[test]
-fn the_example_in_the_readme_is_what_is_printed() {
+fn the_example_in_docs_chains_is_what_is_printed() {
     let doc = Document { chains: waits::chains().into_iter().take(1).collect(), ..sample::empty() };
     let page = chains(&doc, &SHORT);
     let (_, example) = page.split_once("\n1. ").unwrap();
     let (example, _) = example.split_once("\n\n").unwrap();
-    let readme = include_str!("../../../../README.md");
-    assert!(readme.contains(&format!("```\n1. {example}\n```")), "README.md should show:\n1. {example}");
+    let page = include_str!("../../../../docs/chains.md");
+    assert!(page.contains(&format!("```\n1. {example}\n```")), "docs/chains.md should show:\n1. {example}");
 }
 
 #[test]

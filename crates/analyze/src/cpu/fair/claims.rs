@@ -1,4 +1,4 @@
-//! Claims of those who share something, where they are changed. Of most groups of a host it is one: none allocates for that.
+//! Claims on one capacity, where they are changed. Most groups of a host have one changed claim: that needs no allocation.
 
 /// Amount before, amount now, weight.
 pub(super) type Claim = (f64, f64, f64);
@@ -23,7 +23,7 @@ impl Claims {
         }
     }
 
-    /// In the order in which they came.
+    /// In the order in which they were added.
     pub fn all(&self) -> &[Claim] {
         match self {
             Claims::None => &[],

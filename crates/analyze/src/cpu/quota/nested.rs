@@ -1,9 +1,9 @@
-//! Which of nested quotas must change? A pod and its container often have the same one: then lifting either alone gains
-//! nothing, and whose counter of throttled periods rises is an accident.
+//! Which of nested quotas must change? A pod and its container often have the same quota: then lifting either alone gains
+//! nothing, and it is an accident which of the two counters of throttled periods rises.
 //!
-//! Tasks below the same quotas are asked together, so that each loss is reported once. Of the quotas above them all are lifted, and
-//! those are left out again without which as much is gained: what stays must change. Of that, the one whose lifting alone
-//! gains most binds first.
+//! Tasks below the same quotas are asked together, so that each loss is reported once. First all quotas above them are lifted; then
+//! each quota is put back whose return costs no gain. The quotas that are still lifted must change. Of these, the one whose
+//! lifting alone gains most binds first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::cpu::fair::MAX_DEPTH;
 use crate::cpu::loss::{FairShareModel, Lift};
 use crate::hashing::Table;
 
-/// A quota whose lifting adds less than this part of the CPU time need not change: that is within the error of the guess.
+/// A quota whose lifting adds less than this part of the CPU time need not change: the guess is not more precise than that.
 const ADDS: f64 = 0.05;
-/// Two quotas whose lifting gains the same to so much are alike.
+/// Two quotas are alike if the gains of lifting them differ by less than this.
 const ALIKE: f64 = 0.05;
 
 /// Tasks that a quota held back.
@@ -30,16 +30,16 @@ pub(crate) struct Held<'r> {
 }
 
 impl Held<'_> {
-    /// All of the quotas are lifted.
+    /// The change that lifts all of the quotas.
     pub fn lift(&self) -> Lift {
         let quotas = std::iter::once(self.group).chain(self.with.iter().copied()).map(|group| group.id);
         Lift { quotas: quotas.collect(), ..Lift::default() }
     }
 }
 
-/// Whether one of these quotas ran out so often that it was noticed, or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
-/// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up. Where counters
-/// have no beginning, their tasks tell.
+/// Whether one of these quotas, or nested ones together, ran out so often that tasks noticed it. If several are used up at the same
+/// time, the kernel counts the one that it finds first (kernel/sched/fair.c, throttle_cfs_rq), and while a group is throttled no group
+/// below it can use up its own quota. Where counters have no value at the begin of the window, the waits of the tasks are used.
 fn are_noticed(fair: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
     let noticed = NOTICEABLE.ratio();
     if path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= noticed {
@@ -51,12 +51,12 @@ fn are_noticed(fair: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'
     path.iter().any(|group| group.uncounted) && throttled > 0.0 && throttled >= noticed * lived
 }
 
-/// Sets of nested quotas that are looked at: those below which most was waited. Each asks what all beside it would get, and nobody
-/// reads more findings.
+/// Sets of nested quotas that are examined: those with the longest waits. Each one asks what all tasks beside it would get, and more
+/// findings than that are not read.
 pub(crate) const MOST_CLASSES: usize = 512;
 
-/// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; whether all sets of quotas were
-/// looked at.
+/// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; and whether all sets of quotas were
+/// examined.
 pub(super) fn held<'r>(
     fair: &FairShareModel<'_>,
     stood: &Stood,
@@ -106,7 +106,7 @@ fn below(classes: &[Class<'_>]) -> BTreeMap<u64, BTreeSet<usize>> {
 /// The quota that binds first, and those that must change with it.
 type Needed<'r> = (&'r Cgroup, Vec<&'r Cgroup>);
 
-/// Quotas that must change for others below the same ones: once they are lifted, those others want more of what is shared.
+/// Quotas that must change for other tasks below the same ones: once they are lifted, those tasks want more of what is shared.
 fn beside(at: usize, classes: &[Class<'_>], alone: &[Option<Needed<'_>>]) -> BTreeSet<u64> {
     let own: BTreeSet<u64> = classes[at].0.iter().map(|group| group.id).collect();
     let shares = |class: &Class<'_>| class.0.iter().any(|group| own.contains(&group.id));
@@ -154,8 +154,8 @@ fn tightness(group: &Cgroup) -> f64 {
     group.cpu.as_ref().and_then(allowed).unwrap_or(f64::INFINITY)
 }
 
-/// Of the quotas of `path`, once those `beside` them are lifted, the one that binds first, and those that must change with
-/// it; `None`: nothing is gained.
+/// Which quota of `path` binds first once those `beside` them are lifted, and which must change with it; `None`: nothing is
+/// gained.
 fn must_change<'r>(
     fair: &FairShareModel<'_>,
     (path, tasks): &Class<'r>,
@@ -168,16 +168,16 @@ fn must_change<'r>(
         fair.would_get(tasks, &lift)
     };
     let would_get = |quotas: &[&Cgroup]| would(tasks, quotas);
-    // A quota goes to whoever runs until it is used up, whatever the weights: once it is too small for all below it, it
-    // holds back those too whose share by weight it would leave alone.
+    // The kernel gives a quota to the task that runs first until the quota is used up, whatever the weights: once the quota is too
+    // small for all tasks below it, it holds back even tasks whose share by weight it would leave alone.
     let is_enough = |group: &Cgroup| {
         let quota = tightness(group) * fair.window_ns();
         below.get(&group.id).is_none_or(|all| would(all, path) <= (1.0 + ADDS) * quota)
     };
     let mut needed = path.to_vec();
     needed.sort_by(|a, b| bit(a).cmp(&bit(b)).then(tightness(b).total_cmp(&tightness(a))));
-    // Below one quota the ideal scheduler shares by weight, the kernel gives to whoever runs until it is used up: who had
-    // less than his share by weight was held back no less.
+    // Below one quota the ideal scheduler shares by weight, but the kernel gives to the task that runs first until the quota is used up:
+    // a task that had less than its share by weight was held back all the same.
     let got: f64 = tasks.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.exec_ns as f64).sum();
     let (none, all) = (would_get(&[]).min(got), would_get(&needed));
     if all <= none {

@@ -6,20 +6,20 @@ use super::step::{Effect, FLAGS, Flow, Places, Step};
 
 /// Instructions are 4 bytes.
 const SIZE: usize = 4;
-/// `dsb`, `dmb`: they order memory, and compute nothing.
+/// `dsb`, `dmb`: barriers order memory accesses, and compute nothing.
 const BARRIERS: [u32; 2] = [0xd503_309f, 0xd503_30bf];
 const WFE: u32 = 0xd503_205f;
 const SEVL: u32 = 0xd503_20bf;
 const YIELD: u32 = 0xd503_203f;
 const NOP: u32 = 0xd503_201f;
-/// With any option.
+/// ISB with any option.
 const ISB: u32 = 0xd503_30df;
 const OPTION: u32 = 0xf00;
-/// Registers 16 and above share places with those below: two that meet there look as if one followed from the other, which
+/// Registers 16 and above share places with those below: two registers at one place look as if one followed from the other, which
 /// can only make a loop look like work.
 const REGISTERS: u32 = 31;
 
-/// The instruction at `at`; `None`: none, or one that is cut off.
+/// The instruction at `at`; `None`: there is none, or it is cut off.
 #[must_use]
 pub fn step(code: &[u8], at: usize) -> Option<Step> {
     let bytes = code.get(at..at.checked_add(SIZE)?)?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::table::Spin;
 
-/// sched_yield, and calls for which 0 means that nothing was there: a poll without events, a read at the end of a file, a child
-/// that has not ended, nobody woken, a time that is reported or has passed.
+/// sched_yield, and calls that return 0 when there was nothing: a poll without events, a read at the end of a file, a child
+/// that has not ended, a futex without waiters, a clock that was read or a sleep that has ended.
 const YIELD: u32 = 24;
 #[rustfmt::skip] // a table of numbers
 const NOTHING: &[u32] = &[
@@ -18,46 +18,46 @@ const NOTHING: &[u32] = &[
     35, 230,            // nanosleep, clock_nanosleep
     96, 201, 228,       // gettimeofday, time, clock_gettime
 ];
-/// Who asks one of these, works, and asks again does not wait for it: a CPU clock is read by a system call.
+/// A thread that reads a clock with one of these calls, works, and reads the clock again does not wait for it: a CPU clock is read by a system call.
 const CLOCKS: &[u32] = &[96, 201, 228];
-/// Of a thread's samples in system calls, at one and the same call site: it does nothing else there.
+/// The part of a thread's samples in system calls that must be at one call site: then the thread does nothing else in the kernel.
 const ONE_SITE: f64 = 0.8;
-/// With fewer samples in the kernel the share above is a matter of luck.
+/// With fewer samples in the kernel the share above is down to chance.
 const ENOUGH: u64 = 20;
-/// Samples right behind the call whose result can be seen: the timer's interrupt waits while the kernel leaves the call, and
-/// fires there. One may be the odd one.
+/// Samples right behind the call that show its result: the timer's interrupt waits while the kernel leaves the call, and
+/// fires there. A single sample may be an exception.
 const RESULTS: u64 = 2;
-/// ... of these, empty.
+/// ... the part of these that must show an empty result.
 const EMPTY: f64 = 0.9;
-/// A call of sched_yield takes no longer than this, with a switch to another task and back to user mode: from samples in it,
-/// how many there were at least.
+/// A call of sched_yield takes no longer than this, with a switch to another task and back to user mode: the samples in the call
+/// thus give a lower bound of the number of calls.
 const YIELD_NS: u64 = 5_000;
-/// Yields a second that no program needs to be polite, and how many for one real sleep.
+/// No program needs more yields a second than this to be polite, nor more than the second number for each real sleep.
 const YIELDS_A_SECOND: f64 = 1_000.0;
 const YIELDS_A_SLEEP: f64 = 10.0;
 /// The code around a call site: the C library's wrapper.
 const WRAPPER: u64 = 64;
-/// The loop that calls, with the wrappers between (and what they do about cancellation), lies in so few rows of code, and takes a small part of what the calls take.
-/// What is handled between two calls may lie in few rows, too: loops that compute are not the way from one call to the next, nor
-/// is what takes longer than the calls.
+/// The loop that calls, with the wrappers between (and their code for cancellation), lies in at most this many rows of code, and takes a
+/// small part of the time that the calls take. The work between two calls may lie in few rows, too: loops that compute are not the way
+/// from one call to the next, nor is code that takes longer than the calls.
 const CALLERS: usize = 8;
-/// With less than this part of the calls' time outside them, all that the thread does is to call.
+/// If the thread spends less than this part of the calls' time outside them, it does nothing but call.
 const WAY_TO_IT: u64 = 4;
-/// Of a thread's samples: in the clock's code and in the few places that read it.
+/// The part of a thread's samples in the clock's code and in the few places that read it.
 const NOTHING_ELSE: f64 = 0.9;
 const IN_CLOCK: f64 = 0.4;
 const READERS: usize = 2;
-/// The module of code that the kernel maps into each process.
+/// The code that the kernel maps into each process (vDSO), as a module.
 pub const VDSO: &str = "[vdso]";
 
-/// What the samples say about one thread's system calls.
+/// What the samples show about one thread's system calls.
 #[derive(Debug, Default)]
 pub struct Calls {
     /// In the kernel, by (address it returns to, call).
     sites: BTreeMap<(u64, u32), u64>,
     /// In user mode: by address, (samples, 0, -EAGAIN).
     user: BTreeMap<u64, (u64, u64, u64)>,
-    /// Samples in the code of the kernel's clock (vDSO), and elsewhere by row.
+    /// Samples in the code of the kernel's clock (vDSO), and other samples by row.
     clock: u64,
     elsewhere: BTreeMap<u64, u64>,
 }
@@ -69,26 +69,26 @@ pub enum How {
     Yields,
     /// This call, which returns nothing.
     Empty(u32),
-    /// It reads a clock.
+    /// The thread reads a clock.
     Clock,
 }
 
-/// A thread that waits by system calls: how, at which address, and the addresses whose samples in user mode go with it.
+/// A thread that waits by system calls: how, at which address, and the addresses whose samples in user mode belong to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits {
     /// How.
     pub how: How,
-    /// Where the call returns to; of a clock, the row that reads it.
+    /// The address that the call returns to; for a clock, the row that reads it.
     pub site: u64,
     /// Samples in the kernel.
     pub kernel: u64,
-    /// Addresses in user mode that are part of it.
+    /// Addresses in user mode that are part of the wait.
     pub user: Vec<u64>,
-    /// Samples elsewhere in user mode that are the way from one call to the next.
+    /// Other samples in user mode on the way from one call to the next.
     pub way: u64,
 }
 
-/// What is known of the thread beside its samples.
+/// What is known about the thread beside its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct About {
     /// All its samples.
@@ -97,16 +97,16 @@ pub struct About {
     pub period_ns: u64,
     /// Length of the window.
     pub window_ns: u64,
-    /// Its real sleeps in the window.
+    /// The thread's real sleeps in the window.
     pub sleeps: u64,
-    /// It spins in a loop, too: then its yields are a part of that, however many.
+    /// The thread spins in a loop, too: then its yields are a part of that, however many there are.
     pub loops: bool,
-    /// Samples in loops that are at work and call nobody.
+    /// Samples in loops that work and call no function.
     pub computing: u64,
 }
 
 impl Calls {
-    /// What one row says, by thread.
+    /// Adds one row, by thread.
     pub fn note(by_thread: &mut BTreeMap<u32, Calls>, row: &Spin) {
         for met in &row.met {
             let calls = by_thread.entry(met.pid).or_default();
@@ -135,7 +135,7 @@ impl Calls {
         wanted.iter().map(met).fold(0, u64::saturating_add)
     }
 
-    /// Samples in calls that threads wait with: a spinner that gives up now and then goes through them.
+    /// Samples in calls that threads wait with: a spinner that gives up now and then makes such calls.
     #[must_use]
     pub fn in_waiting_calls(&self) -> u64 {
         let waits = self.sites.iter().filter(|((_, call), _)| *call == YIELD || NOTHING.contains(call));

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::step::{Effect, Flow, Step};
 
-/// Instructions of one window of code, decoded where somebody asks.
+/// Instructions of one window of code, decoded on demand.
 pub struct Code<F> {
     decode: F,
     length: usize,
     known: BTreeMap<usize, Option<Step>>,
 }
 
-/// A loop: its instructions, in order of address. All of them can be reached from its first, and lead back to it.
+/// A loop: its instructions, in order of address. Each can be reached from the first one, and leads back to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loop {
     /// The instructions of the cycle.
@@ -19,13 +19,13 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Where it begins.
+    /// The address of its first instruction.
     #[must_use]
     pub fn start(&self) -> usize {
         self.steps.first().map_or(0, |step| step.at)
     }
 
-    /// Where it ends.
+    /// The address behind its last instruction.
     #[must_use]
     pub fn end(&self) -> usize {
         self.steps.last().map_or(0, |step| step.next)
@@ -37,7 +37,7 @@ impl Loop {
 }
 
 impl<F: FnMut(usize) -> Option<Step>> Code<F> {
-    /// A window of `length` bytes; `decode` tells the instruction at an offset.
+    /// A window of `length` bytes; `decode` returns the instruction at an offset.
     pub fn new(length: usize, decode: F) -> Self {
         Code { decode, length, known: BTreeMap::new() }
     }
@@ -49,10 +49,10 @@ impl<F: FnMut(usize) -> Option<Step>> Code<F> {
 
     /// The innermost loop that holds the instruction at `at`.
     ///
-    /// Jumps back are looked for after it: what a thread was met at is the beginning of an instruction, and all behind it
-    /// can be decoded. A loop is believed only if decoding from its own start comes by this instruction, too.
+    /// The search looks for jumps back after `at`: a sample's address is the begin of an instruction, and all code behind it
+    /// can be decoded. A loop counts only if decoding from its own start reaches this instruction, too.
     ///
-    /// A pause that lies in a loop of its own, further in, is that one's: here it is an instruction like others.
+    /// A pause in an inner loop belongs to that inner loop: in the outer one it is an instruction like others.
     pub fn around(&mut self, at: usize) -> Option<Loop> {
         let mut found = self.innermost(at)?;
         for at in 0..found.steps.len() {
@@ -96,7 +96,7 @@ impl<F: FnMut(usize) -> Option<Step>> Code<F> {
             return None; // the jump back is not where decoding from the start has an instruction
         }
         let forward = reached(&steps, start, end);
-        // Without a way back, from the end on against the flow, it is code that leaves the loop.
+        // Code without a way to the end (searched backwards from the end) leaves the loop.
         let mut lead = BTreeSet::from([end]);
         for step in steps.iter().rev() {
             if follow(step).into_iter().flatten().any(|next| next > step.at && lead.contains(&next)) {
@@ -112,7 +112,7 @@ fn follow(step: &Step) -> [Option<usize>; 2] {
     [step.goes_on().then_some(step.next), step.target()]
 }
 
-/// What can be reached from `start` without going back.
+/// The instructions that can be reached from `start` without going back.
 fn reached(steps: &[Step], start: usize, end: usize) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([start]);
     for step in steps {
@@ -123,7 +123,7 @@ fn reached(steps: &[Step], start: usize, end: usize) -> BTreeSet<usize> {
     seen
 }
 
-/// Whether a step can leave the loop, and stay in it: what decides how long it lasts.
+/// Whether a step can leave the loop, and stay in it: such a step decides how long the loop lasts.
 #[must_use]
 pub fn decides(inside: &Loop, step: &Step) -> bool {
     let Flow::Branch(target) = step.flow else { return false };

@@ -12,18 +12,18 @@ use super::step::{Effect, Flow, Step};
 use super::x86::X86;
 
 /// PAUSE takes most of its loop's time (some 40 cycles on Zen, 140 since Skylake), and a sample falls on it or right behind
-/// it: spinners were met that near in 26 to 100 % of samples, others in 0 to 3 %.
+/// it: in spinners 26 to 100 % of the samples were that near, in other threads 0 to 3 %.
 const AT_PAUSE: f64 = 0.2;
-/// ... so many bytes from it.
+/// ... at most this many bytes from it.
 const NEAR: usize = 16;
-/// Who finds a lock taken again and again has the same registers from sample to sample. Who takes it at the first try is met in
-/// the same few instructions, but with other work in its registers.
+/// A thread that finds a lock taken again and again has the same registers from sample to sample. A thread that takes the lock at the
+/// first try is sampled in the same few instructions, but with other work in its registers.
 const UNCHANGED: f64 = 0.5;
 
 /// A loop that waits, or a place right behind a PAUSE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// What it is for.
+    /// The purpose of the loop.
     pub purpose: Purpose,
     /// The function, or file and offset.
     pub name: String,
@@ -36,24 +36,24 @@ pub struct Place {
     most: u64,
 }
 
-/// Places by (begin, end), from the lowest address met in the process.
+/// Places by (begin, end), relative to the lowest address that was sampled in the process.
 pub type Places = BTreeMap<(u64, u64), Place>;
 
 /// What the code around the samples of one process shows.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Places in which its threads wait; each sample in user mode belongs to one at most.
+    /// Places where threads of the process wait; each sample in user mode belongs to one at most.
     pub waiting: Places,
-    /// By thread: samples in loops that are at work and call nobody.
+    /// By thread: samples in loops that work and call no function.
     pub computing: BTreeMap<u32, u64>,
 }
 
-/// Look at the code of one process's rows.
+/// Analyzes the code of one process's rows.
 #[must_use]
 pub fn seen(rows: &[&Spin]) -> Seen {
     let mut places = Seen::default();
-    // The kernel's own code for reading a clock reads again if it was just changed (lib/vdso/gettimeofday.c): it looks like a
-    // loop that waits, and goes round once. Who reads a clock all the time is reported by `calls`.
+    // The kernel's own code for reading a clock reads again if the clock was just changed (lib/vdso/gettimeofday.c): it looks like a
+    // loop that waits, but goes round once. A thread that reads a clock all the time is reported by `calls`.
     for row in rows.iter().filter(|row| row.module != VDSO) {
         let Some(code) = bytes(&row.code) else { continue };
         if row.arch == "aarch64" {
@@ -101,7 +101,7 @@ fn note<F: FnMut(usize) -> Option<Step>>(
             Some((purpose, around)) if !matches!(purpose, Purpose::Works(_)) => {
                 (*purpose, around.start(), around.end(), is_near_pause(around, at), exchanges(around))
             }
-            // A function that only holds a PAUSE is called from a loop that may be anywhere.
+            // A function that contains only a PAUSE is called from a loop that may be anywhere.
             _ if is_behind_pause(at) => (Purpose::Pauses, at, at, true, false),
             Some((_, around)) if !calls(around) => {
                 let of_thread = places.computing.entry(met.pid).or_default();
@@ -153,9 +153,9 @@ fn is_behind_pause(code: &[u8], at: usize) -> bool {
     holds(Some(at)) || holds(at.checked_sub(PAUSE.len()))
 }
 
-/// Of hexadecimal digits; `None`: no code, or no digits.
+/// Bytes from hexadecimal digits; `None`: no code, or no digits.
 fn bytes(text: &str) -> Option<Vec<u8>> {
-    /// Windows are 256 bytes: what is longer is not ours.
+    /// Windows are 256 bytes: longer code does not come from whyslow.
     const LONGEST: usize = 8192;
     if text.is_empty() || text.len() > LONGEST {
         return None;

@@ -1,4 +1,4 @@
-//! What threads and processes spin, in samples, with bounds.
+//! How much threads and processes spin, in samples, with bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::hashing::Table;
 use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
-/// The kernel's thread of an io_uring that polls its submission queue, and what it does when there is something in it.
+/// The kernel thread of an io_uring that polls its submission queue, and what the thread does when the queue has an entry.
 pub(crate) const SQ_THREAD: &str = "io_sq_thread";
-/// Below these the kernel does what the task asked for, by a call or by touching a page; in other samples it was
-/// interrupted, or is being switched to, in the middle of whatever it does.
+/// Below these functions the kernel does what the task requested, by a call or by touching a page; in other samples an interrupt
+/// or a switch stopped the task at any point of its work.
 const ASKED: &[&str] = &[
     "do_syscall_64",
     "do_syscall_x64",
@@ -32,25 +32,25 @@ const ASKED: &[&str] = &[
     "ret_from_fork",
 ];
 const SQ_WORK: &[&str] = &["io_submit_sqes", "io_do_iopoll", "io_issue_sqe"];
-/// Of a spinner's samples, one in so many at most is counted as unsure: most of its sleeps are real ones, and it would sleep
+/// Of a spinner's samples, at most one in this many counts as unsure: most of its sleeps are real ones, and it would sleep
 /// more often if it did not spin.
 const UNSURE: u64 = 10;
 /// Each bound holds in 99 of 100 windows: 2.33 standard deviations.
 const Z: f64 = 2.33;
 
-/// Samples of somebody.
+/// Samples of one thread or process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// All.
+    /// All samples.
     pub all: u64,
-    /// Those in which it waited by spinning.
+    /// Samples in which it waited by spinning.
     pub spun: u64,
-    /// Those of a thread that spins in which it may have: in calls that one waits with.
+    /// Samples of a spinning thread in which it may have spun: in calls that threads wait with.
     pub unsure: u64,
 }
 
 impl Sum {
-    /// The share that was spun, with bounds: luck of the draw (Wilson), and what may have been spinning, too.
+    /// The share that was spun, with bounds: chance (Wilson), and samples that may have been spinning, too.
     #[must_use]
     pub fn share(&self) -> (f64, f64, f64) {
         let of = |n: u64| n as f64 / self.all.max(1) as f64;
@@ -59,7 +59,7 @@ impl Sum {
         (low, of(self.spun), high)
     }
 
-    /// Interrupts hit a spinner as often as they do when it works.
+    /// Interrupts hit a spinner as often while it spins as while it works.
     fn with_its_part_of(&self, interrupted: u64) -> u64 {
         let let_alone = self.all.saturating_sub(interrupted).max(1);
         let part = self.spun.min(let_alone) as f64 / let_alone as f64;
@@ -97,22 +97,22 @@ pub struct Thread {
 pub struct Process {
     /// Process id.
     pub tgid: u32,
-    /// Its samples: all threads.
+    /// The samples of all its threads.
     pub sum: Sum,
-    /// Those that spin, the one that spins most first.
+    /// The threads that spin, the one that spins most first.
     pub threads: Vec<Thread>,
-    /// Where, by samples: (what it does, function or file and offset, file), the most first.
+    /// Where it spins, by samples: (what it does, function or file and offset, file), the most first.
     pub places: Vec<(String, String, String, u64)>,
     /// CPU time that one sample stands for.
     pub period_ns: u64,
 }
 
-/// Processes of which at least one sample shows spinning.
+/// Processes with at least one sample that shows spinning.
 pub fn processes(ev: &Evidence<'_>) -> Result<Vec<Process>, Missing> {
     ev.spinning().map(<[Process]>::to_vec)
 }
 
-/// The same, found anew.
+/// The same, without the cache.
 pub(crate) fn spinning(ev: &Evidence<'_>) -> Result<Vec<Process>, Missing> {
     let rows = ev.spins()?;
     let samples = ev.samples()?;
@@ -142,11 +142,11 @@ struct Tally {
     tgid: u32,
     period_ns: u64,
     threads: BTreeMap<u32, Thread>,
-    /// Samples of threads in calls that one waits with.
+    /// Samples of threads in calls that threads wait with.
     waiting: BTreeMap<u32, u64>,
-    /// ... in which they were interrupted, or that are known by their number only: shared out as the others are.
+    /// ... in which they were interrupted, or whose call is known by number only: divided like the others.
     interrupted: BTreeMap<u32, u64>,
-    /// ... of these, by their number only: they may all have been spinning.
+    /// ... of these, the ones known by number only: all may have been spinning.
     unknown: BTreeMap<u32, u64>,
     places: BTreeMap<Where, u64>,
 }
@@ -262,7 +262,9 @@ fn in_words(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Pauses => "waits in a loop with a pause instruction",
         Purpose::Polls => "reads the same memory again and again",
-        Purpose::PollsCounted => "reads the same memory so many times before it does anything else",
+        Purpose::PollsCounted => {
+            "reads the same memory a limited number of times before it does anything else"
+        }
         Purpose::Clock => "reads the CPU's clock again and again",
         Purpose::Empty => "runs an empty loop",
         Purpose::Works(_) => "works",

@@ -1,9 +1,9 @@
-//! What a loop is for: does it work, or does it wait for somebody else?
+//! The purpose of a loop: does it work, or does it wait for another thread?
 //!
-//! A loop that only waits does the same in each turn as long as nobody else writes to memory: it stores nothing, and all that
-//! it carries from turn to turn stays as it is, but for counters that nothing but its own end depends on. This is told from the
-//! code, not guessed from where time goes: a checksum, a sum over an array and a search along a list each carry something
-//! that is made from what it was.
+//! A loop that only waits does the same in each turn as long as no other thread writes to memory: it stores nothing, and all that
+//! it carries from turn to turn stays the same, except counters that only its own end depends on. The code itself shows this; nothing
+//! is guessed from where time goes. A checksum, a sum over an array and a search along a list each carry a value
+//! that is computed from its old value.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,30 @@ use super::step::{Effect, FLAGS, Flow, Places, Step};
 /// What a loop is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// It tells the CPU itself that it waits (PAUSE; YIELD, ISB or WFE).
+    /// The loop itself tells the CPU that it waits (PAUSE; YIELD, ISB or WFE).
     Pauses,
-    /// It reads the same memory again and again until somebody changes it.
+    /// It reads the same memory again and again until another thread changes it.
     Polls,
-    /// The same, at most so many times.
+    /// The same, with a limited number of turns.
     PollsCounted,
-    /// It reads a clock until a time has come.
+    /// It reads a clock until a set time.
     Clock,
-    /// It does nothing for ever.
+    /// It does nothing, forever.
     Empty,
-    /// It may be at work; why we think so.
+    /// It may do work; the reason to think so.
     Works(&'static str),
 }
 
-/// What one place holds.
+/// The value of one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Value {
-    /// It follows from what these places held when the turn began.
+    /// The value follows from what these places held when the turn began.
     from: Places,
-    /// It is what this one register or slot held, plus a constant.
+    /// The value is what this one register or slot held, plus a constant.
     step: Option<u32>,
-    /// Memory that others may write to, or a clock, is in it.
+    /// The value depends on memory that other threads may write to, or on a clock.
     outside: bool,
-    /// A clock is in it.
+    /// The value depends on a clock.
     clock: bool,
 }
 
@@ -66,10 +66,10 @@ pub fn purpose(around: &Loop) -> Purpose {
 struct Turn {
     written: Places,
     last: Values,
-    /// What addresses and stored values follow from.
+    /// The places from which addresses and stored values follow.
     addressed: Places,
     stored: Places,
-    /// What decides whether there is one more turn.
+    /// The values that decide whether there is one more turn.
     decisions: Vec<Value>,
 }
 
@@ -77,7 +77,7 @@ fn bits(places: Places) -> impl Iterator<Item = u32> {
     (0..64).filter(move |bit| places >> bit & 1 == 1)
 }
 
-/// Both parts of a register are one.
+/// Both parts of a register count as one.
 fn owner(place: u32) -> u32 {
     if place < 32 { place & 15 } else { place }
 }
@@ -87,7 +87,7 @@ fn held(values: &Values, place: u32) -> Value {
     values.get(&place).copied().unwrap_or(begin)
 }
 
-/// All that places hold, together.
+/// The values of all these places, together.
 fn all(values: &Values, places: Places) -> Value {
     bits(places).map(|place| held(values, place)).fold(Value::default(), |a, b| Value {
         from: a.from | b.from,
@@ -112,7 +112,7 @@ impl Turn {
     fn of(around: &Loop, written: Places) -> Turn {
         let mut turn = Turn { written, last: Values::new(), addressed: 0, stored: 0, decisions: Vec::new() };
         let mut arriving: BTreeMap<usize, Values> = BTreeMap::from([(around.start(), Values::new())]);
-        // What an inner branch depends on, all that comes after it depends on.
+        // All code after an inner branch depends on what the branch depends on.
         let mut branched = Value::default();
         for step in &around.steps {
             let Some(mut values) = arriving.remove(&step.at) else { continue };
@@ -173,7 +173,7 @@ impl Turn {
         let outside = self.decisions.iter().any(|on| on.outside && on.from & counters == 0);
         match (clock, outside, counters != 0) {
             (true, ..) if self.decisions.iter().any(|on| on.clock) => Purpose::Clock,
-            // How the kernel's vDSO tells the time: again only if the kernel changed it meanwhile.
+            // The kernel's vDSO reads the time like this: it repeats only if the kernel changed the time meanwhile.
             (true, ..) => Purpose::Works("it reads a clock, and does not wait for it"),
             (_, true, false) => Purpose::Polls,
             (_, true, true) => Purpose::PollsCounted,
@@ -183,10 +183,10 @@ impl Turn {
         }
     }
 
-    /// Places whose value in the next turn follows, over any number of turns, from itself.
+    /// Places whose value in the next turn follows, over any number of turns, from their own value.
     fn carried(&self, of: Places) -> Places {
         let mut left = of | FLAGS & self.written;
-        // Take away what follows from nothing that is left, until nothing goes: cycles stay, and what follows from them.
+        // Remove places that follow from none of those left, until none is removed: cycles stay, and what follows from them.
         loop {
             let settled = bits(left).filter(|place| held(&self.last, *place).from & left == 0);
             let settled = settled.fold(0, |a, place| a | 1 << place);
@@ -198,12 +198,12 @@ impl Turn {
     }
 }
 
-/// A slot of the stack frame that the loop does not write: somebody else may.
+/// A slot of the stack frame that the loop does not write: another thread may write to it.
 fn is_unwritten_slot(step: &Step, written: Places) -> bool {
     step.frame != 0 && step.reads & !0xffff_ffff & !FLAGS & !written != 0
 }
 
-/// What places hold after a step.
+/// The values of all places after a step.
 fn after(step: &Step, values: &mut Values, written: Places, branched: Value) {
     let of = match step.effect {
         Effect::Step { from } => {

@@ -1,23 +1,23 @@
-//! Whose loop is it? From files and functions, and, where these say nothing, from names of threads; with its own switch.
+//! The software that a loop belongs to, from files and functions, and if these do not show it, from names of threads; with its own switch.
 
 use super::process::SQ_THREAD;
 
-/// Software that is known to spin, and how it is reported not to.
+/// Software that is known to spin, and the setting that stops it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// As people call it.
+    /// Its common name.
     pub name: &'static str,
-    /// Its files begin so.
+    /// Prefixes of its files.
     modules: &'static [&'static str],
-    /// Its functions begin so.
+    /// Prefixes of its functions.
     functions: &'static [&'static str],
-    /// Its threads' names begin or end so: a hint, where the rest says nothing.
+    /// Prefixes or suffixes of its threads' names: a hint, used where files and functions show nothing.
     threads: &'static [&'static str],
-    /// Its switch, in words.
+    /// Its switch, for the report.
     pub knob: &'static str,
 }
 
-/// The order matters: who uses libraries of others comes after them.
+/// The order matters: software that uses libraries of others comes after these.
 const KNOWN: &[Runtime] = &[
     Runtime {
         name: "the Erlang VM (BEAM)",
@@ -118,29 +118,29 @@ const KNOWN: &[Runtime] = &[
         modules: &[],
         functions: &["pthread_spin_lock", "__pthread_spin_lock"],
         threads: &[],
-        knob: "a pthread_mutex instead: who waits for it sleeps; a spin lock is lost time whenever its holder is not on a CPU",
+        knob: "a pthread_mutex instead: its waiters sleep; a spin lock is lost time whenever its holder is not on a CPU",
     },
     Runtime {
         name: "a Rust spin lock",
         modules: &[],
         functions: &["spin::", "spinning_top", "parking_lot_core::spinwait", "crossbeam_utils::backoff"],
         threads: &[],
-        knob: "std::sync or parking_lot locks: who waits for them sleeps after a short while",
+        knob: "std::sync or parking_lot locks: their waiters sleep after a short while",
     },
 ];
 
-/// What is known of a process: the place where it spins, and all that was met in it.
+/// What is known about a process: the place where it spins, and all names that were seen in it.
 #[derive(Debug, Default)]
 pub struct Hints<'a> {
     /// (function, file) of the places where it spins, the most used first.
     pub places: Vec<(&'a str, &'a str)>,
-    /// Functions, or files and offsets, met anywhere in the process.
+    /// Functions, or files and offsets, that were sampled anywhere in the process.
     pub frames: Vec<&'a str>,
     /// Names of its threads.
     pub threads: Vec<&'a str>,
 }
 
-/// Whose loop it is, if that is known software: by where it spins; else by what else runs in the process.
+/// The known software that a loop belongs to: by the place where it spins; else by what else runs in the process.
 #[must_use]
 pub fn runtime(hints: &Hints<'_>) -> Option<&'static Runtime> {
     let begins = |words: &[&str], text: &str| words.iter().any(|word| text.starts_with(word));

@@ -1,8 +1,8 @@
-//! One machine instruction, as far as it matters whether a loop gets anywhere.
+//! One machine instruction, reduced to what shows whether a loop makes progress.
 
-/// Where values live: general registers in two parts, the flags, and slots of the stack frame.
+/// Places of values: general registers in two parts, the flags, and slots of the stack frame.
 ///
-/// A write of 8 or 16 bits leaves the rest of a register as it was, so that the low part has a bit of its own.
+/// A write of 8 or 16 bits leaves the rest of a register unchanged, so the low part has a bit of its own.
 pub type Places = u64;
 
 /// The upper and lower part of general register `n` (0 to 31).
@@ -10,7 +10,7 @@ pub const LOW: fn(u32) -> Places = |n| 1 << (n & 15);
 /// All of general register `n`.
 pub const WHOLE: fn(u32) -> Places = |n| 1 << (n & 15) | 1 << (16 + (n & 15));
 pub const FLAGS: Places = 1 << 32;
-/// Slots of the stack frame; those above the last are not told apart.
+/// Slots of the stack frame; slots above the last one are not distinguished.
 pub const SLOTS: std::ops::Range<u32> = 33..64;
 
 /// Where execution goes on.
@@ -31,23 +31,23 @@ pub enum Flow {
 /// What an instruction does to values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Its results follow from what it reads.
+    /// Its results follow from its inputs.
     Compute,
     /// A copy of `from`, plus a constant.
     Step {
         /// The place that is copied.
         from: Places,
     },
-    /// An atomic exchange with memory: what comes back follows from the memory alone.
+    /// An atomic exchange with memory: the value read follows from the memory alone.
     Exchange {
         /// What is stored.
         stored: Places,
     },
     /// A clock is read.
     Clock,
-    /// It waits a moment and tells the CPU so.
+    /// It waits for a moment and tells the CPU that it does.
     Pause,
-    /// Something that a loop that only waits does not do, in words.
+    /// An operation that a loop that only waits does not need, in words.
     Work(&'static str),
 }
 
@@ -92,7 +92,7 @@ impl Step {
         }
     }
 
-    /// Where it may jump to.
+    /// The target of the jump.
     #[must_use]
     pub fn target(&self) -> Option<usize> {
         match self.flow {

@@ -48,13 +48,13 @@ const COUNT: &str = "b8000001000f1f0083e80175fbc3";
 const FLOATS: &str = "660f28d8f20f59daf20f5ccb660f28d9f20f59daf20f58c3660f2fc476e2c3";
 const CHASE: &str = "488b004885c075f8c3";
 const CHASE_O0: &str = "488b45f0488b00488945f048837df00075eec3";
-/// `for (i = 0; i < n; i++);` with n in the stack frame: it counts, and reads memory, but nobody else will write there in vain.
+/// `for (i = 0; i < n; i++);` with n in the stack frame: it counts, and reads memory, but it does not wait for a write there.
 const COUNT_TO_N_O0: &str = "8345fc018b45fc3b45f87cf4c3";
 /// `while (*a == *b) a++, b++;`
 const COMPARE: &str = "48ffc048ffc18a103a1174f6c3";
 /// A ticket taken with `lock xadd`, again and again.
 const TICKETS: &str = "b801000000f00fc10785c075f3c3";
-/// `do { old = *p; } while (!cas(p, old, old + 1))`: others get on while it does not.
+/// `do { old = *p; } while (!cas(p, old, old + 1))`: if it fails, other threads made progress.
 const INCREMENT: &str = "8b078d4801f00fb10f75f8c3";
 
 /// `do { while ((seq = *s) & 1) pause; t = rdtsc; } while (*s != seq);`, as in the vDSO
@@ -251,7 +251,7 @@ fn yields_are_reported_by_how_many_there_must_have_been() {
     assert_eq!(one(&polite), None, "it sleeps as often");
 }
 
-/// A sequence count that is read again if the clock was just set: it goes round once.
+/// A sequence count that is read again if the clock was just set: the loop goes round once.
 #[test]
 fn the_kernels_own_code_for_reading_a_clock_is_no_loop_that_waits() {
     let spun = |module: &str| {

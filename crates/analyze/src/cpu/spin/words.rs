@@ -1,10 +1,10 @@
-//! Threads and places, as people look them up.
+//! Words for threads and places that users can look up.
 
 use std::collections::BTreeMap;
 
 use super::process::Thread;
 
-/// Where, as people look it up.
+/// The place, in words that users can look up.
 #[must_use]
 pub fn place(name: &str, module: &str) -> String {
     match (name, module) {
@@ -15,7 +15,7 @@ pub fn place(name: &str, module: &str) -> String {
     }
 }
 
-/// Threads by name, with numbers folded: "4 threads *_scheduler and thread poll". Those that have the name of their `process`
+/// Threads by name, with numbers folded: "4 threads *_scheduler and thread poll". Threads with the name of their `process`
 /// are counted only.
 #[must_use]
 pub fn folded(threads: &[&Thread], process: &str) -> String {

@@ -15,13 +15,13 @@ pub struct X86<'c> {
 }
 
 impl<'c> X86<'c> {
-    /// Of this code.
+    /// The decoder of this code.
     #[must_use]
     pub fn new(code: &'c [u8]) -> Self {
         X86 { code, info: InstructionInfoFactory::new(), slots: Vec::new() }
     }
 
-    /// The instruction at `at`; `None`: none, or one that is cut off.
+    /// The instruction at `at`; `None`: there is none, or it is cut off.
     pub fn step(&mut self, at: usize) -> Option<Step> {
         let mut decoder = Decoder::with_ip(64, self.code.get(at..)?, at as u64, DecoderOptions::NONE);
         if !decoder.can_decode() {
@@ -116,7 +116,7 @@ fn accesses(access: OpAccess) -> (bool, bool) {
     match access {
         OpAccess::Read | OpAccess::CondRead => (true, false),
         OpAccess::Write => (false, true),
-        // What is written only sometimes keeps its old value at other times: as if it were read.
+        // A place that is written only sometimes keeps its old value at other times: as if it were read.
         OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         OpAccess::None | OpAccess::NoMemAccess => (false, false),
     }
@@ -194,7 +194,7 @@ fn effect(instruction: &Instruction) -> Effect {
     }
 }
 
-/// PAUSE stays PAUSE, and the first thing that was work.
+/// PAUSE stays PAUSE; else the first reason for work stays.
 fn worked(effect: Effect, what: &'static str) -> Effect {
     match effect {
         Effect::Pause | Effect::Work(_) => effect,
@@ -202,7 +202,7 @@ fn worked(effect: Effect, what: &'static str) -> Effect {
     }
 }
 
-/// Of a move, and an addition of a constant: from where. Else it computes.
+/// For a move, or an addition of a constant, the source; else the instruction computes.
 fn copied(instruction: &Instruction, step: &Step) -> Effect {
     use Mnemonic as M;
     let adds = matches!(instruction.mnemonic(), M::Add | M::Sub) && !is_immediate(instruction, 1);
@@ -213,7 +213,7 @@ fn copied(instruction: &Instruction, step: &Step) -> Effect {
 }
 
 impl Step {
-    /// Registers that only say where memory is: `lea` computes with them, others load from there.
+    /// Registers that only hold an address: `lea` computes with them, other instructions load from there.
     fn address_only(&self, instruction: &Instruction) -> Places {
         if instruction.mnemonic() == Mnemonic::Lea { 0 } else { self.address | self.frame }
     }

@@ -296,7 +296,10 @@ fn ready_for_a_cpu_is_reported_by_who_had_it_and_the_quota() {
     let account = wall::account(&host.graph()).unwrap();
     let ready = reported_parts(&account.parts[0].parts);
     assert_eq!(account.parts[0].reason, Reason::Runnable);
-    assert_eq!(ready, ["hog: had the CPU, 60", "its cgroup's CPU quota, 18", "short runs of others, 12"]);
+    assert_eq!(
+        ready,
+        ["hog: had the CPU, 60", "its cgroup's CPU quota, 18", "short runs of other tasks, 12"]
+    );
 }
 
 #[test]
@@ -320,7 +323,7 @@ fn short_runs_are_of_those_who_ran_there_then() {
     host.watch(1);
     let account = wall::account(&host.graph()).unwrap();
     let ready = account.parts.iter().find(|part| part.reason == Reason::Runnable).unwrap();
-    assert_eq!(reported_parts(&ready.parts), ["mouse: had the CPU, 52", "short runs of others, 38"]);
+    assert_eq!(reported_parts(&ready.parts), ["mouse: had the CPU, 52", "short runs of other tasks, 38"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn spinning_leads_to_the_cpus_that_came_late() {
         reported,
         [
             "CPU 3, which wakes slowly from idle state number 2, to run aperfmperf_snapshot_khz, 45",
-            "CPUs that came within half a millisecond, 20",
+            "CPUs that answered within half a millisecond, 20",
             "CPU 1, which ran, to run aperfmperf_snapshot_khz, 15",
         ]
     );

@@ -1,4 +1,4 @@
-//! What somebody read who waited for CPUs: the file, as far as calls or stacks tell.
+//! The file that a process read while it waited for CPUs, as far as calls or stacks show it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use whyslow_model::Recording;
 use crate::stacks::doing::{asks_cpus, doing};
 use crate::stacks::symbol;
 
-/// Kernel functions that are behind one file whose name is not in theirs. arch/x86/kernel/cpu/proc.c, msr.c, cpuid.c.
+/// Kernel functions behind one file, without the file's name in their own. arch/x86/kernel/cpu/proc.c, msr.c, cpuid.c.
 const FILES: [(&str, &str); 6] = [
     ("show_cpuinfo", "/proc/cpuinfo"),
     ("c_start", "/proc/cpuinfo"),
@@ -17,20 +17,20 @@ const FILES: [(&str, &str); 6] = [
     ("cpuid_read", "/dev/cpu/*/cpuid"),
 ];
 
-/// The file that thread `pid` of process `tgid` spent most time on in the kernel while CPUs were asked.
+/// The file on which thread `pid` of process `tgid` spent most time in the kernel while it called other CPUs.
 pub(crate) fn asked_through(rec: &Recording, pid: u32, tgid: u32) -> Option<String> {
     let by_stack = by_stack(rec, pid);
     let calls = rec.tables.calls.iter().flatten().filter(|call| call.tgid == tgid && call.path.is_some());
     let costliest = calls.max_by_key(|call| call.split.running_ns).filter(|call| call.split.running_ns > 0);
     let Some(path) = costliest.and_then(|call| call.path.clone()) else { return by_stack };
-    // A path of this process that the stack does not speak of may be another's of its threads.
+    // A path of this process that the stack does not show may belong to another of its threads.
     match &by_stack {
         Some(name) if !path.ends_with(name.as_str()) => by_stack,
         _ => Some(path),
     }
 }
 
-/// The kernel function in which thread `pid` spun most until CPUs had answered.
+/// The kernel function in which thread `pid` spun most until the other CPUs had answered.
 pub(crate) fn spun_in(rec: &Recording, pid: u32) -> Option<String> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for sample in rec.tables.samples.iter().flatten().filter(|sample| sample.pid == pid && asks_cpus(sample))
@@ -43,7 +43,7 @@ pub(crate) fn spun_in(rec: &Recording, pid: u32) -> Option<String> {
     seen.into_iter().max_by_key(|(_, count)| *count).map(|(function, _)| function)
 }
 
-/// By the function that shows it: a file of sysfs has the name of its function.
+/// The file, by the function that shows it: a file of sysfs has the name of its function.
 fn by_stack(rec: &Recording, pid: u32) -> Option<String> {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     for sample in rec.tables.samples.iter().flatten().filter(|sample| sample.pid == pid && asks_cpus(sample))
@@ -61,7 +61,7 @@ fn shown_by(function: &str) -> Option<&str> {
         return Some(file);
     }
     let name = function.strip_prefix("show_").or_else(|| function.strip_suffix("_show"))?;
-    // These show any file of sysfs.
+    // These functions show any file of sysfs.
     (!["dev_attr", "kobj_attr", "drv_attr", "bus_attr", "class_attr", "seq"].contains(&name)).then_some(name)
 }
 
@@ -97,7 +97,7 @@ mod tests {
             Some("/proc/cpuinfo")
         );
         assert_eq!(asked_through(&asking(&["smp_call_function_single", "dev_attr_show"]), 7, 7), None);
-        assert_eq!(asked_through(&asking(&["msleep", "show_cpuinfo"]), 7, 7), None, "it asks nobody");
+        assert_eq!(asked_through(&asking(&["msleep", "show_cpuinfo"]), 7, 7), None, "it calls no CPU");
         assert_eq!(asked_through(&asking(&READ), 8, 8), None);
     }
 

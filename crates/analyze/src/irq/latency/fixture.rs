@@ -1,4 +1,4 @@
-//! small hosts with IRQ latency, for tests.
+//! Small hosts with IRQ latency, for tests.
 
 use whyslow_model::table::{Gap, IrqLatency};
 use whyslow_model::{Meta, Recording};

@@ -1,9 +1,9 @@
-//! Who keeps interrupts off on a CPU: the functions at the end of gaps.
+//! Threads that keep interrupts off on a CPU: the functions at the end of gaps.
 //!
-//! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
-//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be known: what stops a CPU from outside does so in proportion to
-//! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
-//! Who spins waits for somebody himself.
+//! A gap alone makes no culprit: firmware and hypervisors stop a CPU at any place. A delayed interrupt comes right
+//! behind the instruction that enables interrupts; but on virtual machines (`stolen`) that is no proof. Where the place cannot be
+//! known, rates decide: what stops a CPU from outside does so in proportion to time, but where interrupts are off all time is gap. And
+//! a function is named only if most of the time seen in it is gaps. A function that spins waits for another CPU itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,54 +17,54 @@ use crate::process_names::ProcessNames;
 use crate::stacks::doing::{function_at_work, spins};
 use crate::stacks::symbol;
 
-/// Fewer are chance.
+/// Fewer gaps are chance.
 const ENOUGH: u64 = 3;
-/// Of all time seen in a function. An interrupt that is held back counts one sample at its end: with gaps as long as the
+/// The part of all time seen in a function. A delayed interrupt counts one sample at its end: with gaps as long as the
 /// time between samples that is half.
 const OF_ITS_TIME: f64 = 0.4;
-/// ... and, where the instruction is not known, so many times the share that gaps have of all other time of that CPU.
+/// ... and, where the instruction is not known, this many times the share that gaps have of all other time of that CPU.
 const ABOVE_OTHERS: f64 = 2.0;
-/// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
+/// ... and this part of the time in gaps of that CPU while it ran: a function at the end of some gaps need not cause them.
 const OF_ALL_GAPS: f64 = 0.3;
 
-/// Here a thread comes to run, with interrupts off until then: what kept them out was before it, and is not its doing.
+/// A thread begins to run in these functions, with interrupts off until then: the cause of the delay came before it.
 const SWITCHED_IN: [&str; 3] = ["__schedule", "finish_task_switch", "schedule_tail"];
 
-/// Who keeps interrupts off on one CPU.
+/// A thread that keeps interrupts off on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keeper {
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
     /// The function at the end of the gaps.
     pub function: String,
     /// The thread that was there most.
     pub pid: u32,
     pub who: String,
-    /// How often.
+    /// How many times.
     pub count: u64,
-    /// How long, together: a lower bound, from the moment that something was due.
+    /// The total time: a lower bound, from the moment at which an interrupt was due.
     pub total: Duration,
     /// The longest.
     pub worst: Duration,
-    /// When: (from, to), since the window began.
+    /// The times: (from, to), since the window began.
     pub times: Vec<(u64, u64)>,
 }
 
-/// Somebody whose gaps may be the hypervisor's.
+/// A keeper whose gaps may be the hypervisor's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    /// Who it would be.
+    /// The keeper, if the gaps are the kernel's.
     pub keeper: Keeper,
     /// Why it cannot be known.
     pub why: String,
 }
 
-/// Those who do, the longest first.
+/// The keepers, the longest first.
 pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
     judged(rec).0
 }
 
-/// Those who do, and those of whom it cannot be known; the longest first.
+/// The keepers, and the doubtful ones; the longest first.
 pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
     let stolen = Stolen::of(rec);
     let gaps: Vec<Gap> = rec.tables.gaps.iter().flatten().filter_map(own).collect();
@@ -93,7 +93,7 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
             && held > OF_ITS_TIME * seen
             && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
     };
-    // Few hosts have such: names of all its tasks are not made for nobody.
+    // Few hosts have keepers: the names of all tasks are made only on demand.
     let names = std::cell::LazyCell::new(|| ProcessNames::in_tables(&rec.tables));
     let (mut found, mut doubts) = (Vec::new(), Vec::new());
     for ((cpu, function), gaps) in by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps)) {
@@ -116,7 +116,7 @@ fn total(gaps: &[&Gap]) -> u64 {
     gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.ns))
 }
 
-/// Time that samples saw in this function, of those who were there at the end of the gaps.
+/// Time that samples saw in this function, in the threads that were at the end of the gaps.
 fn sampled(rec: &Recording, function: &str, gaps: &[&Gap]) -> u64 {
     let is_theirs = |pid: u32| gaps.iter().any(|gap| gap.pid == pid);
     let samples = rec.tables.samples.iter().flatten().filter(|sample| is_theirs(sample.pid));
@@ -195,7 +195,7 @@ mod tests {
         let reported = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
         rec.tables.gaps = Some(vec![reported(false); 9]);
         assert_eq!(keepers(&rec), []);
-        // Others stand still, too; these were let in, and the machine is a real one.
+        // Other places stop, too; these interrupts were let in, and the machine is a real one.
         rec.tables.gaps = Some([vec![reported(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
         rec.snapshots.push(FileSnapshot {
@@ -216,7 +216,7 @@ mod tests {
         };
         rec.tables.gaps = Some(vec![reported(20); 49]);
         assert_eq!(judged(&rec), (vec![], vec![]));
-        // Among them some that were kept off, and one that was both.
+        // Some gaps were kept off, and one was both.
         rec.tables.gaps = Some([vec![reported(20); 9], vec![reported(0); 3], vec![reported(15)]].concat());
         let (found, doubts) = judged(&rec);
         assert_eq!((found[0].count, found[0].total), (4, Duration::from_millis(65)));

@@ -1,4 +1,4 @@
-//! Who stood still because a CPU came late: threads that spun for it, and threads whose timer it was to serve.
+//! Threads that stood still because a CPU came late: threads that spun for it, and threads whose timer it had to serve.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use whyslow_model::{Hop, Recording, Subject, SubjectKind};
 use super::{asked_through, spun_in};
 use crate::Evidence;
 
-/// How somebody waited for a CPU.
+/// How a thread waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
-    /// On a CPU, until its call was taken.
+    /// On a CPU, until the other CPU had served its call.
     Spun,
-    /// Asleep, beyond the time it had set.
+    /// Asleep, beyond the time that it had set.
     Slept,
     /// Ready to run there.
     Ready,
@@ -31,7 +31,7 @@ pub(crate) struct Payer {
     /// The idle state that the CPU was in.
     pub state: Option<u32>,
     pub wait: Wait,
-    /// What the CPU was to run, of the most of it.
+    /// The function that the CPU was to run for most of the calls.
     pub function: String,
     pub ns: u64,
     pub count: u64,
@@ -63,18 +63,18 @@ impl Payer {
     }
 }
 
-/// Time of the window in which a task lived; all of it where its row does not tell.
+/// Time of the window in which a task lived; the whole window where its row does not show it.
 fn lived(rec: &Recording, task: &Task) -> u64 {
     let window = rec.meta.window_ns;
     if task.lived_ns == 0 { window } else { task.lived_ns.min(window) }
 }
 
-/// All who paid.
+/// All threads that paid.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Payers(pub Vec<Payer>);
 
 impl Payers {
-    /// Those who waited for the CPUs and states that are wanted. Whyslow itself does not count.
+    /// Threads that waited for the wanted CPUs and states. whyslow itself does not count.
     pub fn of(rec: &Recording, wanted: impl Fn(u32, Option<u32>) -> bool) -> Self {
         let tables = &rec.tables;
         let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.is_own(pid, tgid);
@@ -107,14 +107,14 @@ impl Payers {
         Payers(calls.chain(timers).filter(|payer| wanted(payer.cpu, payer.state)).collect())
     }
 
-    /// Called as they are in all of the report.
+    /// With the names of the report.
     #[must_use]
     pub fn named(mut self, ev: &Evidence<'_>) -> Self {
         self.0.iter_mut().for_each(|payer| payer.comm = ev.called(payer.pid, &payer.comm));
         self
     }
 
-    /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.
+    /// The total time; for no thread more than the window, nor than it slept: a timer may have been set for a time in the past.
     pub fn time(&self, rec: &Recording, counts: impl Fn(&Payer) -> bool) -> Duration {
         let tasks: BTreeMap<u32, (u64, u64)> =
             rec.tables.tasks.iter().flatten().map(|t| (t.pid, (t.sleep_ns, lived(rec, t)))).collect();
@@ -125,14 +125,14 @@ impl Payers {
             *sum = sum.saturating_add(payer.ns);
         }
         let of = |(pid, (asleep, awake)): (&u32, &(u64, u64))| {
-            // What was late had begun before the window, or before the task did.
+            // The late timer was due before the window, or before the task began.
             let (slept, lived) = tasks.get(pid).copied().unwrap_or((u64::MAX, rec.meta.window_ns));
             (*asleep).min(slept).saturating_add(*awake).min(lived)
         };
         Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
     }
 
-    /// Time of the window that those who paid lived.
+    /// Time of the window in which the threads that paid lived.
     pub fn lived(&self, rec: &Recording) -> Duration {
         let mut pids: Vec<u32> = self.0.iter().map(|payer| payer.pid).collect();
         pids.sort_unstable();
@@ -143,7 +143,7 @@ impl Payers {
         Duration::from_nanos(lived.fold(0, u64::saturating_add))
     }
 
-    /// The one that paid most.
+    /// The thread that paid most.
     pub fn first(&self) -> Option<&Payer> {
         self.0.iter().max_by_key(|payer| payer.ns)
     }
@@ -166,7 +166,7 @@ impl Payers {
         rows
     }
 
-    /// Who paid, as one subject: the thread that paid nearly all of it, else the host.
+    /// The threads that paid, as one subject: the thread that paid nearly all of it, else the host.
     pub fn subject(&self) -> Subject {
         let all = self.0.iter().fold(0u64, |sum, payer| sum.saturating_add(payer.ns));
         let Some(first) = self.first() else { return Subject::host() };

@@ -1,8 +1,8 @@
-//! Whose a gap is: the kernel's, that kept interrupts off, or the hypervisor's, that did not run the CPU.
+//! The cause of a gap: the kernel, which kept interrupts off, or the hypervisor, which did not run the CPU.
 //!
-//! A hypervisor takes a virtual CPU most of all where the guest leaves to it: writing a timer's or an interrupt controller's
-//! register, which kernels do with interrupts off. So the interrupt that waited meanwhile comes right behind the instruction
-//! that lets it in, as if these functions had kept it out: on a virtual machine that place is no proof.
+//! A hypervisor takes a virtual CPU most of all where the guest exits to it: writing a register of a timer or an interrupt
+//! controller, which kernels do with interrupts off. So an interrupt that was delayed meanwhile comes right behind the instruction
+//! that enables interrupts, as if these functions had kept it off: on a virtual machine that place is no proof.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::interrupted;
 use crate::Evidence;
 use crate::parse::{self, stat};
 
-/// What is left of a gap, without what was stolen, must be as long as what counts as a gap at all.
+/// A gap without its stolen part must still be as long as the shortest gap.
 const LEAST: u64 = 1_000_000;
-/// Of somebody's gaps, what another may have made of them: with half or more of them it is as likely that one as this one.
+/// The part of a keeper's gaps that may be the hypervisor's: with half or more the one is as likely as the other.
 const COMPARABLE: u64 = 2;
 /// Fewer stops from outside are chance.
 const ENOUGH: u64 = 3;
 
 /// What hypervisor and firmware took from each CPU.
 pub(super) struct Stolen {
-    /// By CPU, in the window; none where the hypervisor tells nothing.
+    /// By CPU, in the window; none where the hypervisor does not report it.
     steal: BTreeMap<u32, Duration>,
-    /// By CPU: times, and how long, in which it stood still where no kernel keeps interrupts off.
+    /// By CPU: how often, and how long, it stood still where no kernel keeps interrupts off.
     outside: BTreeMap<u32, (u64, u64)>,
-    /// ... of these, not idle.
+    /// ... of these, the times when it was not idle.
     running: BTreeMap<u32, (u64, u64)>,
     window: Duration,
     is_real: bool,
@@ -54,7 +54,7 @@ impl Stolen {
         }
     }
 
-    /// Why it cannot be told that these gaps of `cpu` are the kernel's; `None`: they are.
+    /// Why these gaps of `cpu` may not be the kernel's; `None`: they are the kernel's.
     pub fn doubt(&self, cpu: u32, gaps: &[&Gap]) -> Option<String> {
         let sum = |gaps: &mut dyn Iterator<Item = &&Gap>| {
             gaps.fold(0u64, |sum, gap| sum.saturating_add(own_ns(gap)))
@@ -77,14 +77,14 @@ impl Stolen {
         stops.then(|| {
             let all = seconds(Duration::from_nanos(ns));
             format!(
-                "CPU {cpu} stood still where interrupts are on, too, {times} times, {all} together: firmware or a \
-                 hypervisor that does not tell stops it"
+                "CPU {cpu} stood still where interrupts are on, too, {times} times, {all} in all: firmware or a \
+                 hypervisor that reports no steal time stops it"
             )
         })
     }
 
-    /// Whether what the hypervisor took of `cpu` is comparable with these `ns` of coming late out of idle states: with what it
-    /// says, else with how long that CPU stood still while it ran.
+    /// Whether what the hypervisor took of `cpu` is comparable with these `ns` of late wake-ups from idle states: by its own report,
+    /// else by how long that CPU stood still while it ran.
     pub fn took_as_much(&self, cpu: u32, ns: u64) -> bool {
         let took = match self.steal.get(&cpu) {
             Some(steal) => u64::try_from(steal.as_nanos()).unwrap_or(u64::MAX),
@@ -105,20 +105,20 @@ pub(crate) fn own_ns(gap: &Gap) -> u64 {
     gap.ns.saturating_sub(gap.stolen_ns.unwrap_or(0))
 }
 
-/// A gap without what was stolen; `None`: that was all of it. The end is where it was: what is left lies before it.
+/// A gap without its stolen part; `None`: all of it was stolen. The end stays: what is left lies before it.
 pub(super) fn own(gap: &Gap) -> Option<Gap> {
     let ns = own_ns(gap);
     (ns >= LEAST.min(gap.ns)).then(|| Gap { ns, ..gap.clone() })
 }
 
-/// Where no kernel keeps interrupts off: in user code, behind other instructions than those that let them in, or idle.
+/// Places where no kernel keeps interrupts off: user code, behind an instruction that does not enable interrupts, or idle.
 fn is_outside(gap: &Gap) -> bool {
     gap.state.is_some()
         || gap.let_in == Some(false)
         || interrupted(gap).is_some_and(|frames| frames.is_empty())
 }
 
-/// Whether a hypervisor says what it takes: since boot no CPU of one that does is without.
+/// Whether the hypervisor reports what it takes: if it does, each CPU has some since boot.
 fn tells(rec: &Recording) -> bool {
     let stat = rec.last("proc/stat").ok().and_then(|frame| stat::parse(&parse::text(&frame.bytes)).ok());
     stat.is_some_and(|stat| stat.all.steal.is_some_and(|ticks| ticks > 0))

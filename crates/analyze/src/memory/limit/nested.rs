@@ -1,5 +1,5 @@
-//! Limits that must be raised with the one that was met: above it, and on the way down to its tasks. A pod and its container
-//! often have the same.
+//! Limits that must be raised with the one that was met: limits above it, and limits on the way down to its tasks. A pod and its container
+//! often have the same limit.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::memory::loss::{Limited, limit_of};
 
 /// Levels of cgroups that are followed.
 const MAX_DEPTH: usize = 64;
-/// What a finding's command raises a limit to.
+/// The factor by which a finding's command raises a limit.
 pub(crate) const RAISED: u64 = 2;
-/// A group below that uses less than this part (1 in 2) of its limit is not what grows.
+/// A group below that uses less than this part (1 in 2) of its limit is not the one that grows.
 const USED: u64 = 2;
 
 /// `found`, with a fix for each further limit that would be met at once.
@@ -29,7 +29,7 @@ pub(crate) fn with_others_by(found: Finding, ev: &Evidence<'_>, met: &Limited<'_
         let name = ev.names().cgroup(group).name;
         found.fix(
             format!(
-                "with it raise that of {name} ({}), which would hold it next (undo: {})",
+                "raise the limit of {name} with it ({}): else that limit is met next (undo: {})",
                 Bytes(limit),
                 &*command!("echo {} > {}", limit, file)
             ),
@@ -38,9 +38,9 @@ pub(crate) fn with_others_by(found: Finding, ev: &Evidence<'_>, met: &Limited<'_
     })
 }
 
-/// Groups with a limit, and whether it is memory.high.
+/// Groups with a limit, and whether the limit is memory.high.
 fn others<'r>(ev: &Evidence<'r>, met: &Limited<'_>, more: u64) -> Vec<(&'r Cgroup, u64, bool)> {
-    // From a group (left out) up, to `end` (left out) or the root.
+    // From a group (exclusive) up to `end` (exclusive) or the root.
     let above = |from: u64, end: Option<u64>| {
         let parent = |id: u64| ev.cgroup(id).map(|group| group.parent);
         let ids = std::iter::successors(parent(from), |id| parent(*id)).take(MAX_DEPTH);
@@ -51,7 +51,7 @@ fn others<'r>(ev: &Evidence<'r>, met: &Limited<'_>, more: u64) -> Vec<(&'r Cgrou
         |group: &&Cgroup| limit_of(group).is_some_and(|(limit, _)| used(group).saturating_add(more) > limit);
     let homes: BTreeSet<u64> =
         met.tasks.iter().map(|task| task.memory_cgroup).filter(|home| *home != met.cgroup.id).collect();
-    // Parents in a circle are met once.
+    // Parents in a cycle are visited once.
     let mut known = BTreeSet::from([met.cgroup.id]);
     let mut groups: Vec<&Cgroup> = above(met.cgroup.id, None);
     groups.retain(|group| known.insert(group.id));

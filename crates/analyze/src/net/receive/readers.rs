@@ -1,4 +1,4 @@
-//! Whose receive queues are full, and who waits for room in them.
+//! Processes whose receive queues are full, and senders that wait for room in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whyslow_model::table::{Socket, Wait};
 use crate::Evidence;
 use crate::stacks::symbol;
 
-/// Drops at one socket below this are chance.
+/// Fewer drops at one socket are chance.
 const LEAST_DROPS: u64 = 5;
 
 /// A process whose receive queues are full.
@@ -17,7 +17,7 @@ pub(crate) struct Reader<'r> {
     pub tgid: u32,
     pub comm: String,
     pub sockets: Vec<&'r Socket>,
-    /// Those on this host that send to it, the one that waited longest first.
+    /// Processes on this host that send to it, the one that waited longest first.
     pub senders: Vec<Sender>,
 }
 
@@ -28,35 +28,35 @@ pub(crate) struct Sender {
     pub comm: String,
     /// Namespaces of its sockets.
     pub netns: BTreeSet<u32>,
-    /// Of its connection that waited longest: that it waited so long is sure.
+    /// The wait of its connection that waited longest: this much is certain.
     pub held: Duration,
-    /// Of all its connections together: they may have waited at the same time.
+    /// The waits of all its connections added up: they may have waited at the same time.
     pub sum: Duration,
 }
 
 impl Reader<'_> {
-    /// Where it reads: "10.0.0.2:80", "10.0.0.2:80 and 3 others".
+    /// The address at which it reads: "10.0.0.2:80", "10.0.0.2:80 and 3 others".
     pub fn place(&self) -> String {
         let places: BTreeSet<&str> = self.sockets.iter().map(|socket| socket.local.as_str()).collect();
         let first = places.first().copied().unwrap_or("its sockets").to_owned();
         if places.len() > 1 { format!("{first} and {} others", places.len() - 1) } else { first }
     }
 
-    /// Looks at which its queues were full, of how many.
+    /// Checks at which its queues were full, and all checks.
     pub fn full(&self) -> (u64, u64) {
         let sum = |of: fn(&Socket) -> u64| self.sockets.iter().map(|s| of(s)).fold(0, u64::saturating_add);
         (sum(|s| s.full.max(s.closed)), sum(|s| s.looks))
     }
 
-    /// Time that its senders waited, all together.
+    /// The sum of its senders' waits.
     pub fn held(&self) -> Duration {
         self.senders.iter().map(|sender| sender.held).fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
 impl Sender {
-    /// Time in which its threads slept in the call, for room in a socket: a sender that does not block has lost nothing by
-    /// a window that is closed.
+    /// The time for which its threads slept in the call, for room in a socket: a sender that does not block loses nothing by
+    /// a closed window.
     pub fn slept(&self, waits: &[Wait]) -> Duration {
         const FOR_ROOM: &str = "sk_stream_wait_memory";
         let for_room = |wait: &&Wait| {
@@ -67,7 +67,7 @@ impl Sender {
     }
 }
 
-/// Full at half of the looks, or something was dropped there, or a sender waited and it was seen full once.
+/// The queue was full at half of the checks, or it dropped packets, or a sender waited and the queue was full at one check.
 fn is_late(socket: &Socket, is_waited_for: bool) -> bool {
     let full = socket.full.max(socket.closed);
     socket.drops >= LEAST_DROPS || (full > 0 && (is_waited_for || full.saturating_mul(2) >= socket.looks))
@@ -78,7 +78,7 @@ fn are_ends(reader: &Socket, sender: &Socket) -> bool {
 }
 
 impl Reader<'_> {
-    /// It and its senders, called as they are in all of the report.
+    /// It and its senders, with the names of the report.
     pub fn named(mut self, ev: &Evidence<'_>) -> Self {
         self.comm = ev.process_name(self.tgid, &self.comm);
         for sender in &mut self.senders {

@@ -1,4 +1,4 @@
-//! What receiving packets took of each CPU, and which limit stopped its softirq.
+//! CPU time for receiving packets on each CPU, and which limit stopped its softirq.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Receiving {
     pub by_budget: u64,
     /// Runs that stopped at the limit of time.
     pub by_time: u64,
-    /// What the kernel's own count has more: softirqs that were not seen, because the host hides what they interrupted.
+    /// Runs that only the kernel counted: softirqs that were not traced, because the host hides what they interrupted.
     pub unseen: u64,
     /// Packets of a run that stopped at the limit of time, on average.
     pub at_limit: u64,
@@ -69,7 +69,7 @@ impl Receiving {
     }
 }
 
-/// Of every CPU that polled; where polls were not seen, what the kernel counted.
+/// For every CPU that polled; where polls were not traced, the kernel's counts.
 pub(crate) fn receiving(ev: &Evidence<'_>) -> Result<Vec<Receiving>, Missing> {
     let softnet = ev.softnet();
     let polls = match (ev.polls(), &softnet) {

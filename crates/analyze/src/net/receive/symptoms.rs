@@ -1,4 +1,4 @@
-//! What a network namespace's counters say of queues that ran over, in the window.
+//! What a network namespace's counters show of queues that overflowed in the window.
 
 use whyslow_model::Missing;
 
@@ -11,7 +11,7 @@ use crate::parse::{single, sockstat};
 pub(crate) struct Symptoms {
     /// The namespace's inode, as text.
     pub netns: String,
-    /// A receive queue was over its memory: pruned, and out-of-order packets thrown away.
+    /// A receive queue was over its memory limit: it was pruned, and out-of-order packets were dropped.
     pub pruned: u64,
     /// Packets in queues that were copied together to save memory.
     pub collapsed: u64,
@@ -19,9 +19,9 @@ pub(crate) struct Symptoms {
     pub dropped: u64,
     /// Datagrams dropped at a full receive queue.
     pub datagrams: u64,
-    /// Windows that were closed for want of room.
+    /// Windows that were closed for lack of room.
     pub closed: u64,
-    /// Windows that would have been closed if more had not been promised before: there is no room, either.
+    /// Windows that would have been closed if more room had not been advertised before: there is no room, either.
     pub to_close: u64,
     /// Retransmission timeouts of senders here.
     pub timeouts: u64,
@@ -48,7 +48,7 @@ impl Symptoms {
         }
     }
 
-    /// What ran over. A window that closes is not in it: that is how TCP holds back a sender that is faster than its reader.
+    /// Packets and queues that overflowed. A closed window does not count: TCP slows down a sender this way if it is faster than its reader.
     pub fn spilled(&self) -> u64 {
         [self.pruned, self.collapsed, self.dropped, self.datagrams].into_iter().fold(0, u64::saturating_add)
     }
@@ -69,7 +69,7 @@ impl Symptoms {
             (self.dropped, things(self.dropped, "TCP packet", "dropped")),
             (self.datagrams, things(self.datagrams, "datagram", "dropped")),
             (self.closed, times(self.closed, "windows were closed")),
-            (self.to_close, times(self.to_close, "windows had no more room than was promised")),
+            (self.to_close, times(self.to_close, "windows had no room beyond what was advertised")),
             (self.timeouts, times(self.timeouts, "senders timed out")),
             (self.pressure, times(self.pressure, "TCP met its memory limit")),
         ];
@@ -84,7 +84,7 @@ pub(crate) fn symptoms(ev: &Evidence<'_>) -> Result<Vec<Symptoms>, Missing> {
 }
 
 impl Evidence<'_> {
-    /// Pages that all TCP buffers hold, if that is past the limit at which TCP begins to save: (pages, limit).
+    /// Pages that all TCP buffers hold, if that is above the limit at which TCP begins to save memory: (pages, limit).
     pub(crate) fn tcp_memory_short(&self) -> Option<(u64, u64)> {
         let held = self.file("proc/net/sockstat", sockstat::parse).ok()?.tcp_pages;
         let limits = self.file("proc/sys/net/ipv4/tcp_mem", single::integers).ok()?;

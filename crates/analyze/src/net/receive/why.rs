@@ -1,4 +1,4 @@
-//! Why a process reads late: on a CPU, ready for one, blocked, or asleep.
+//! Why a process reads late: it is on a CPU, ready for one, blocked, or asleep.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +11,38 @@ use crate::Evidence;
 use crate::cpu::speed::Places;
 use crate::wait_reasons::{self, Class};
 
-/// A state that holds less of a thread's time does not say why it is late.
+/// A state with less of a thread's time than this does not explain why it is late.
 const MOSTLY: f64 = 0.5;
 
 /// What it does instead of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Runs.
+    /// It runs.
     Running,
-    /// Is ready for a CPU.
+    /// It is ready for a CPU.
     Runnable,
-    /// Waits for the disk or the kernel.
+    /// It waits for the disk or the kernel.
     Blocked,
-    /// Sleeps, for something else than data.
+    /// It sleeps, and not for data.
     Asleep,
-    /// Nothing of these for most of its time, or it waits for data.
+    /// It is in none of these states for most of its time, or it waits for data.
     Unknown,
 }
 
-/// The thread that is to read, and what it does.
+/// The thread that should read, and what it does.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Why<'r> {
     /// Its busiest thread.
     pub thread: &'r Task,
     /// What it does.
     pub state: State,
-    /// For so much of its time.
+    /// The share of its time for that.
     pub share: Share,
     /// "user code (parse)", "its own sleep".
     pub what: String,
     /// The function at work, where known.
     pub function: Option<String>,
-    /// The CPU on which it was mostly, and who else was there most.
+    /// The CPU that it used most, and the other task that used that CPU most.
     pub cpu: Option<u32>,
 }
 
@@ -78,13 +78,13 @@ pub(crate) fn why<'r>(ev: &Evidence<'r>, reader: &Reader<'_>) -> Result<Option<W
     Ok(Some(why))
 }
 
-/// The CPU on which it was for most of its time.
+/// The CPU of most of its time.
 fn place(ev: &Evidence<'_>, thread: &Task) -> Option<u32> {
     let most = Places::of(ev).of_task(thread).into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     (most.1 >= MOSTLY).then_some(most.0)
 }
 
-/// Who else had that CPU longest.
+/// The other task that had that CPU longest.
 fn competitor(ev: &Evidence<'_>, thread: &Task, cpu: Option<u32>) -> String {
     let (Some(cpu), Ok(runs)) = (cpu, ev.runs()) else {
         return "a CPU".to_owned();

@@ -1,9 +1,9 @@
-//! Which of nested limits on block I/O must change? On v2 a bio waits for the limit of its own group, and then for that of each
-//! group above (block/blk-throttle.c, throtl_dispatch_tg): whoever is below one shares it. On v1 the groups stand side by side
-//! ("the broken flat hierarchy", throtl_pd_init): limits above hold nobody.
+//! Which of several nested limits on block I/O must change? On v2 a bio waits for the limit of its own group, and then for that of
+//! each group above (block/blk-throttle.c, throtl_dispatch_tg): all groups below a limit share it. On v1 the groups stand side by side
+//! ("the broken flat hierarchy", throtl_pd_init): limits above a group hold back nothing in it.
 //!
-//! The one of which most is used binds. Without it the tasks do as much as the time allows that they were held: another limit
-//! that gives less than that holds them next.
+//! The most used limit binds. Without it the tasks would do more in the time that they were held back: another limit that gives less than
+//! that would hold them back next.
 
 use whyslow_model::table::{Cgroup, Disk};
 
@@ -18,7 +18,7 @@ pub(super) struct Named {
     pub file: String,
     /// "read limit of 1.0 MiB/s on vda".
     pub words: String,
-    /// Its line as it stands.
+    /// The limit's line in the file now.
     pub line: Option<String>,
     /// What to write to lift it.
     pub lift: String,
@@ -30,8 +30,8 @@ type Amounts = [f64; 2];
 /// Levels of cgroups that are followed.
 const MAX_DEPTH: usize = 64;
 
-/// What was done in each group and in those below it, on each device and in each direction; and what would have been done if nothing
-/// had held them.
+/// The I/O of each group and of the groups below it, on each device and in each direction: what was done, and what would have been
+/// done if no limit had held it back.
 pub(super) struct Done<'r> {
     sums: Table<Place<'r>, (Amounts, Amounts)>,
 }
@@ -40,14 +40,14 @@ pub(super) struct Done<'r> {
 type Place<'r> = (&'r str, bool, &'r str, &'r str);
 
 impl<'r> Done<'r> {
-    /// Of all rows. `growth`: how many times as much the tasks of a cgroup would do.
+    /// `growth`: how many times as much the tasks of a cgroup would do if no limit held them back.
     pub fn of(ev: &Evidence<'r>, growth: Table<u64, f64>) -> Self {
         let rows = ev.disk().unwrap_or_default();
         let mut sums: Table<Place<'r>, (Amounts, Amounts)> = with_room(rows.len());
         for row in rows {
             let Some(group) = ev.cgroup(row.cgroup) else { continue };
             let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);
-            // On v1 nobody shares the limit of a group above.
+            // On v1 groups do not share the limit of a group above.
             let levels = if is_v1(group) { 1 } else { MAX_DEPTH };
             for path in ups(&group.path).take(levels) {
                 let (done, wanted) = sums.entry((path, is_v1(group), &row.dev, &row.op)).or_default();
@@ -60,7 +60,7 @@ impl<'r> Done<'r> {
         Done { sums }
     }
 
-    /// The time that all that was done in `path` takes under a limit, and what would have been done, in s.
+    /// How long, in s, a limit takes to let through what was done in `path`, and what would have been done there.
     fn takes(&self, group: &Cgroup, path: &str, most: &Disk, limit: &Limit) -> (f64, f64) {
         let (done, wanted) =
             self.sums.get(&(path, is_v1(group), &*most.dev, &*most.op)).copied().unwrap_or_default();
@@ -74,14 +74,15 @@ impl<'r> Done<'r> {
     }
 }
 
-/// A path, and those above it but for the root: "/a/b", "/a".
+/// A path and the paths above it, without the root: "/a/b", "/a".
 fn ups(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| {
         path.rsplit_once('/').map(|(up, _)| up).filter(|up| !up.is_empty())
     })
 }
 
-/// The limit that held a group's I/O, and those that would hold it next. Where none was recorded, the file it must be.
+/// The limit that held back a group's I/O, and the limits that would hold it back next. If no limit was recorded: the file where it
+/// must be.
 pub(super) fn limits_of(
     ev: &Evidence<'_>,
     group: &Cgroup,
@@ -107,7 +108,7 @@ pub(super) fn limits_of(
             Some((used, wanted, Named { words, line: Some(limit.line), ..none(place) }))
         })
         .collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: of equals the nearest is first
+    found.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: among equal limits the nearest is first
     let mut found = found.into_iter();
     match (found.next(), files.first()) {
         (Some((.., first)), _) => {
@@ -128,7 +129,7 @@ fn verb(row: &Disk) -> &'static str {
     if row.op == "write" { "write" } else { "read" }
 }
 
-/// Groups whose limits can hold this one, from itself up, each with the file that holds the limit.
+/// Groups whose limits can hold back this one: itself first, then upwards, each with the file of its limit.
 fn files_of(group: &Cgroup, row: &Disk) -> Vec<(String, String)> {
     let files = group.files.clone().unwrap_or_else(|| format!("<io cgroup>{}", group.path));
     if is_v1(group) {
@@ -142,7 +143,7 @@ fn files_of(group: &Cgroup, row: &Disk) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What to write to lift a limit in the direction that was held, and no other.
+/// What to write to lift a limit only in the direction that was held back.
 fn lift(group: &Cgroup, row: &Disk) -> String {
     match is_v1(group) {
         true => format!("{} 0", row.dev),

@@ -1,4 +1,4 @@
-//! Trees of groups with io.max: each reader has what the tightest limit on its way leaves it.
+//! Trees of groups with io.max: each reader gets what the tightest limit on its path leaves.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::*;
 const SECOND: u64 = 1_000_000_000;
 const WINDOW_S: u64 = 10;
 
-/// A group: its path, its limit in reads a second, the reads a second that it had; 100 a second is what the disk gives one.
+/// A group: its path, its limit in reads per second, and the reads per second that it got. The disk gives one group 100 per second.
 type Drawn<'d> = (&'d str, Option<u64>, u64);
 
 fn host(groups: &[Drawn<'_>], hierarchy: u64) -> Recording {
@@ -58,7 +58,7 @@ fn reported(groups: &[Drawn<'_>], hierarchy: u64) -> Vec<Finding> {
     check(&Evidence::of(&host(groups, hierarchy))).unwrap()
 }
 
-/// Groups whose limits are lifted, the first that binds.
+/// Groups whose limits the fixes lift: first the one that binds.
 fn lifted(finding: &Finding) -> Vec<String> {
     let group = |command: &String| {
         let file = command.rsplit(' ').next()?.strip_prefix("/sys/fs/cgroup")?;
@@ -78,14 +78,14 @@ fn one(groups: &[Drawn<'_>], hierarchy: u64) -> (String, Vec<String>) {
     (found[0].victim.id.clone(), lifted(&found[0]))
 }
 
-/// As a pod and its container have them; the one above them is ample.
+/// Like the limits of a pod and its container. The limit above them is ample.
 #[test]
 fn of_two_that_are_alike_both_must_change_and_the_nearest_is_the_first() {
     let (victim, lifted) = one(&[("/a", Some(2000), 0), ("/a/b", Some(20), 0), ("/a/b/c", Some(20), 20)], 0);
     assert_eq!((victim.as_str(), lifted), ("/a/b/c", vec!["/a/b/c".to_owned(), "/a/b".to_owned()]));
 }
 
-/// It said that any must change that is not ten times as wide.
+/// A regression: the rule said that each limit must change that is not ten times as wide.
 #[test]
 fn a_wider_one_must_change_if_it_gives_less_than_would_be_done() {
     let of = |outer, inner| one(&[("/a", Some(outer), 0), ("/a/b", Some(inner), 20)], 0);
@@ -95,7 +95,7 @@ fn a_wider_one_must_change_if_it_gives_less_than_would_be_done() {
     assert_eq!(of(20, 150), ("/a".to_owned(), vec!["/a".to_owned()]));
 }
 
-/// It said that each lost to a limit of its own.
+/// A regression: the rule said that each group lost to a limit of its own.
 #[test]
 fn siblings_lose_to_the_limit_above_them_together() {
     let groups = [("/a", Some(40), 0), ("/a/b", None, 20), ("/a/c", None, 20)];
@@ -113,7 +113,7 @@ fn siblings_with_limits_of_their_own_lose_each_to_its_own() {
     assert_eq!(found.iter().map(lifted).collect::<Vec<_>>(), [["/a/b"], ["/a/c"]]);
 }
 
-/// On v1 they stand side by side: the kernel never asks a limit above.
+/// On v1 groups stand side by side: the kernel never applies a limit of a group above.
 #[test]
 fn on_v1_limits_above_hold_nobody() {
     let (victim, lifted) = one(&[("/a", Some(5), 0), ("/a/b", Some(20), 20)], 7);
@@ -141,10 +141,10 @@ fn the_title_names_those_that_must_change_with_it() {
 fn of_two_thousand_that_share_one_limit_a_title_names_three() {
     let paths: Vec<String> = (0..2000).map(|n| format!("/a/b{n:04}")).collect();
     let mut groups = vec![("/a", Some(2000), 0)];
-    // Each has a limit that would hold it next.
+    // Each group has a limit that would hold it back next.
     groups.extend(paths.iter().map(|path| (path.as_str(), Some(2), 1)));
     let found = reported(&groups, 0);
-    let first = found.iter().find(|f| f.victim.id == "/a").expect("the one above them all");
+    let first = found.iter().find(|f| f.victim.id == "/a").expect("the limit above them all");
     assert!(
         first.title.ends_with(" and 1997 others must change with it") && first.title.len() < 200,
         "{}",

@@ -1,8 +1,8 @@
-//! Was there room on the CPUs that a mask leaves out just while its tasks waited?
+//! Was there room on the CPUs outside a mask at the time when its tasks waited?
 //!
-//! Idle time of a window may lie before and after the waits. Rows of who had a CPU for long tell when all of these CPUs were
-//! taken; shorter runs are in no row, and count as room. Where longer ones were let go, too, for want of room, there was as
-//! much as the idle time that the waits must have met, and at most what the rows that are left leave.
+//! Idle time of a window may lie before or after the waits. Rows of long runs on CPUs show when all of these CPUs were
+//! taken; shorter runs have no row, and count as room. If longer runs were dropped, too, for want of room, the lower bound of the
+//! room is the idle time that must have been during the waits, and the upper bound is what the remaining rows leave.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::hashing::Table;
 /// From, to.
 type Stretch = (u64, u64);
 
-/// The part of the waits in which there was room: for sure, and as far as rows tell. Beyond the small error of short runs the
-/// two differ only where rows were let go.
+/// The part of the waits in which there was room: at least, and as far as the rows tell. Apart from the small error of short runs, the
+/// two differ only where rows were dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part {
     pub least: f64,
     pub reported: f64,
 }
 
-/// When CPUs were taken, and who waited when: several masks are asked about.
+/// When CPUs were taken, and when each task waited. It is kept, because there are several masks.
 pub(super) struct Elsewhere {
-    /// A CPU was taken (1) or free again (-1), in order; at one moment ends come before beginnings.
+    /// A CPU was taken (1) or free again (-1), in order; at the same moment ends come before beginnings.
     changes: Vec<(u64, i64, u32)>,
     /// CPUs that were taken at some time.
     seen: Cpus,
     /// When all CPUs outside a mask were taken, by mask.
     taken: Table<usize, Times>,
     waits: Table<u32, Vec<Stretch>>,
-    /// Rows were let go for want of room.
+    /// Rows were dropped for want of room.
     in_part: bool,
 }
 
@@ -50,7 +50,7 @@ impl Elsewhere {
         Elsewhere { changes, seen, taken: Table::default(), waits, in_part }
     }
 
-    /// The part of the waits of `members` in which not all CPUs outside their mask were taken, of which `idle` was left over.
+    /// The part of the waits of `members` in which not all CPUs outside their mask were taken. `idle`: CPU time left over on these CPUs.
     pub fn part_with_room(
         &mut self,
         fair: &FairShareModel<'_>,
@@ -81,7 +81,8 @@ impl Elsewhere {
     }
 }
 
-/// As much of the idle time as had no place beside the waits: at each moment of these at most all CPUs outside were idle.
+/// The lower bound: idle time that does not fit into the rest of the window was during the waits. At most all CPUs outside the mask were
+/// idle at a time.
 fn at_least(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
     let Some(mask) = members.first().and_then(|at| fair.allowed().mask(*at)) else { return 0.0 };
     let cpus = f64::from(fair.allowed().common().without(mask).count().max(1));
@@ -93,7 +94,7 @@ fn at_least(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duration
 }
 
 fn changes(ev: &Evidence<'_>) -> Vec<(u64, i64, u32)> {
-    // What the look itself had is room: without it these CPUs would have been free.
+    // Runs of whyslow itself count as room: without it these CPUs would have been free.
     let own = ev.tasks().unwrap_or_default().iter().filter(|task| ev.is_own(task.pid, task.tgid));
     let own: BTreeSet<u32> = own.map(|task| task.pid).collect();
     let mut runs: Vec<(u32, u64, u64)> = ev
@@ -119,7 +120,7 @@ fn changes(ev: &Evidence<'_>) -> Vec<(u64, i64, u32)> {
     changes
 }
 
-/// When all of `cpus` were taken: in order, without overlaps.
+/// The times when all of `cpus` were taken: in order, without overlaps.
 fn all_taken(changes: &[(u64, i64, u32)], cpus: &Cpus) -> Vec<Stretch> {
     let (mut taken, mut all) = (0i64, Vec::new());
     let whole = i64::from(cpus.count());
@@ -141,11 +142,11 @@ fn all_taken(changes: &[(u64, i64, u32)], cpus: &Cpus) -> Vec<Stretch> {
     all
 }
 
-/// Times in order and without overlaps, with what they last up to each: whoever waits for long meets many of them.
+/// Times in order and without overlaps, with the sum of their lengths up to each: a long wait overlaps many of them.
 #[derive(Default)]
 struct Times {
     all: Vec<Stretch>,
-    /// Of the first n.
+    /// The sum of the lengths of the first n.
     sums: Vec<u64>,
 }
 
@@ -159,7 +160,7 @@ impl Times {
         Times { all, sums }
     }
 
-    /// What of them lies before `at`.
+    /// The part of these times that is before `at`.
     fn before(&self, at: u64) -> u64 {
         let ended = self.all.partition_point(|(_, to)| *to <= at);
         let within = self.all.get(ended).map_or(0, |(from, _)| at.saturating_sub(*from));
@@ -182,7 +183,7 @@ mod tests {
         part_beside(&[], runs, waits)
     }
 
-    /// The runs are those of process 9.
+    /// The runs are of process 9.
     fn part_beside(own: &[u32], runs: &[(u32, u64, u64)], waits: &[(u64, u64)]) -> f64 {
         let mut host = Fixture::second().with(|tables| {
             let run = |(cpu, from_ns, to_ns): &(u32, u64, u64)| Run {
@@ -204,7 +205,7 @@ mod tests {
         host.0.meta.own_pids = own.to_vec();
         let fair = FairShareModel::of(&host.ev()).unwrap();
         let part = Elsewhere::of(&host.ev()).part_with_room(&fair, &BTreeSet::from([0]), Duration::ZERO);
-        assert_eq!(part.least, part.reported, "nothing was let go");
+        assert_eq!(part.least, part.reported, "no row was dropped");
         part.reported
     }
 

@@ -1,4 +1,4 @@
-//! Who waits for its CPU only to spin there has lost nothing; whom it keeps from there has.
+//! A task that waits for its CPU only to spin there loses nothing. A task that it keeps off the CPU does.
 
 use proptest::prelude::*;
 use whyslow_model::Recording;
@@ -13,8 +13,8 @@ const PAUSE: &str = "f3908b05682c000085c074f4c3";
 /// One sample in 5 ms.
 const PERIOD_MS: u64 = 5;
 
-/// Two CPUs, of which one idles. On the other are `spinners`, of whose samples `spun` in 100 are in a loop that waits, and
-/// `workers`: each has its part.
+/// Two CPUs, one of them idle. On the other run `spinners`, with `spun` of 100 samples in a loop that waits, and `workers`: each gets an
+/// equal part.
 fn host(spinners: u32, spun: u64, workers: u32) -> Recording {
     let got_ms = WINDOW_MS / u64::from(spinners + workers);
     let samples = got_ms / PERIOD_MS;
@@ -64,7 +64,7 @@ fn one(rec: &Recording) -> Finding {
     found.remove(0)
 }
 
-/// It told 17.9 s, of which 12 were the spinners'.
+/// A regression: the rule reported 17.9 s, of which 12 were the spinners'.
 #[test]
 fn four_that_poll_a_flag_lose_nothing_and_their_victim_does() {
     let found = one(&host(4, 97, 1));
@@ -72,7 +72,7 @@ fn four_that_poll_a_flag_lose_nothing_and_their_victim_does() {
     assert!((lost - 5.84).abs() < 0.3, "{lost}");
     assert!(found.title.starts_with("a busy task may use CPU 1 only"), "{}", found.title);
     assert_eq!(found.victim.name, "work");
-    // As many that work have lost it all.
+    // As many tasks that work lose all of it.
     assert!(one(&host(4, 0, 1)).lost.unwrap().as_secs_f64() > 17.0);
 }
 
@@ -81,7 +81,7 @@ proptest! {
     fn what_is_reported_is_what_those_lost_who_work(spinners in 1u32..8, workers in 1u32..4, spun in 80u64..=100) {
         let found = one(&host(spinners, spun, workers));
         let got = 1.0 / f64::from(spinners + workers);
-        // They have the idle CPU, and what they need of their own beside the spinners.
+        // Without the mask the workers have the idle CPU, and their part of their own CPU beside the spinners.
         let would = (2.0 * f64::from(spinners + workers).recip()).max(1.0 / f64::from(workers)).min(1.0);
         let each = WINDOW_MS as f64 / 1000.0 * (1.0 - got / would);
         let most = WINDOW_MS as f64 / 1000.0 * (1.0 - got);

@@ -1,4 +1,4 @@
-//! Trees of groups with quotas, run through a scheduler in small: it knows what each task had, and what it would have had.
+//! Trees of groups with quotas, run through a small model of a scheduler: it knows what each task got, and what it would have got.
 
 use proptest::prelude::*;
 use whyslow_model::table::{CgroupCpu, Span, Tables, Task};
@@ -14,7 +14,7 @@ const PERIOD: u64 = 100;
 const PERIODS: u64 = 30;
 const CPUS: u32 = 8;
 
-/// A group: its parent (an earlier one; itself: the root), its quota in ms each period, what of it may be saved up.
+/// A group: its parent (an earlier one; itself: the root), its quota in ms each period, and the quota that it may save up.
 #[derive(Debug, Clone, Copy)]
 struct Drawn {
     parent: usize,
@@ -26,7 +26,7 @@ fn group(parent: usize, quota: u64) -> Drawn {
     Drawn { parent, quota: Some(quota), burst: 0 }
 }
 
-/// What each task had (ms), and the periods in which each group's quota ran out.
+/// The CPU time that each task got (ms), and the periods in which each group's quota ran out.
 fn run(groups: &[Drawn], tasks: &[usize], luck: u64) -> (Vec<u64>, Vec<u64>) {
     let (mut had, mut out, mut saved) =
         (vec![0; tasks.len()], vec![0; groups.len()], vec![0u64; groups.len()]);
@@ -39,7 +39,7 @@ fn run(groups: &[Drawn], tasks: &[usize], luck: u64) -> (Vec<u64>, Vec<u64>) {
         let mut noted = vec![false; groups.len()];
         for tick in 0..PERIOD {
             for n in 0..tasks.len() {
-                // Who comes first changes: who is last finds nothing left more often.
+                // The order changes, because the last task more often finds no quota left.
                 let at = (n + tick as usize + period as usize) % tasks.len();
                 let way = way(groups, tasks[at]);
                 let empty: Vec<usize> = way.iter().copied().filter(|g| left[*g] == 0).collect();
@@ -47,7 +47,7 @@ fn run(groups: &[Drawn], tasks: &[usize], luck: u64) -> (Vec<u64>, Vec<u64>) {
                     had[at] += 1;
                     way.iter().for_each(|g| left[*g] = left[*g].saturating_sub(1));
                 } else {
-                    // Of several that are used up one is found first: then nobody asks the others.
+                    // If several quotas are used up, the kernel finds one of them first, and does not check the others.
                     noted[empty[(luck + period / 4) as usize % empty.len()]] = true;
                 }
             }
@@ -110,7 +110,7 @@ fn reported(groups: &[Drawn], tasks: &[usize], luck: u64) -> Vec<Finding> {
     check(&Evidence::of(&recorded(groups, tasks, luck, 0))).unwrap()
 }
 
-/// Groups whose quotas are to be lifted, by the commands.
+/// Groups whose quotas the commands lift.
 fn named(groups: &[Drawn], found: &[Finding]) -> BTreeSet<usize> {
     let commands: Vec<&str> =
         found.iter().flat_map(|f| &f.fixes).filter_map(|fix| fix.command.as_deref()).collect();
@@ -125,7 +125,7 @@ fn lost(found: &[Finding]) -> f64 {
     found.iter().filter(|f| f.kind == Kind::Cause).filter_map(|f| f.lost).map(|lost| lost.as_secs_f64()).sum()
 }
 
-/// As Kubernetes sets them: the pod's is its container's. It said that no quota was to blame.
+/// As Kubernetes sets them: the pod's quota is its container's. A regression: the rule blamed no quota.
 #[test]
 fn of_two_that_are_alike_both_must_change() {
     let groups = [group(0, 20), group(0, 20)];
@@ -162,7 +162,7 @@ fn the_one_that_binds_is_the_victim() {
     }
 }
 
-/// One has a quota of its own within the parent's, the other has not: each loses its own part, and is reported once.
+/// One child has a quota of its own within the parent's, the other has none: each loses its own part, and is reported once.
 #[test]
 fn siblings_that_share_the_parents_quota_are_reported_apart() {
     let groups = [group(0, 50), group(0, 10), Drawn { parent: 0, quota: None, burst: 0 }];
@@ -172,15 +172,15 @@ fn siblings_that_share_the_parents_quota_are_reported_apart() {
     assert!((lost(&found) - (3.0 - 0.3 + 3.0 - 1.2)).abs() < 0.1, "{}", lost(&found));
 }
 
-/// By weight the three of the parent would be due a whole CPU each, and the two of the child half of one.
+/// By weight the three tasks of the parent would be due a whole CPU each, and the two tasks of the child half a CPU each.
 #[test]
 fn who_gets_less_than_his_weight_below_one_quota_has_lost_it() {
     let found = reported(&[group(0, 400), group(0, 400)], &[0, 0, 0, 1, 1], 0);
     assert!((lost(&found) - 3.0).abs() < 0.1, "{}: {found:?}", lost(&found));
 }
 
-/// The four CPUs of /g0/g1 are enough for either: for the child's task once its own 20 % are lifted, and for the others as long
-/// as they are not. Not for both.
+/// The four CPUs of /g0/g1 are enough for the child's task once its own quota of 20 % is lifted, and for the other tasks as long as
+/// that quota stays. They are not enough for both.
 #[test]
 fn a_quota_that_binds_only_once_anothers_is_lifted_must_change_too() {
     let none = |parent| Drawn { parent, quota: None, burst: 0 };
@@ -189,7 +189,7 @@ fn a_quota_that_binds_only_once_anothers_is_lifted_must_change_too() {
     assert_eq!(named(&groups, &found), BTreeSet::from([0, 1, 4]));
 }
 
-/// By weight the child's two would have two of the four CPUs. The kernel gives them to whichever of the five runs.
+/// By weight the child's two tasks would have two of the four CPUs. The kernel gives the quota to any of the five tasks that runs.
 #[test]
 fn a_quota_that_is_too_small_for_all_holds_back_those_too_whose_weight_would_do() {
     let groups = [group(0, 400), Drawn { parent: 0, quota: None, burst: 0 }, group(0, 20)];
@@ -197,7 +197,8 @@ fn a_quota_that_is_too_small_for_all_holds_back_those_too_whose_weight_would_do(
     assert_eq!(named(&groups, &found), BTreeSet::from([0, 2]));
 }
 
-/// Users' slices, each with its own quota, below one that is too small for all: each asks what all beside it would get.
+/// Slices of users, each with its own quota, below one quota that is too small for all: the loss of each depends on what all the others
+/// would get.
 #[test]
 fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     let mut groups = vec![group(0, 5000)];
@@ -209,7 +210,7 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     let HeldBack { held, are_all: all } = HeldBack::of(&ev).unwrap();
     assert!(!all);
     let said = check(&ev).unwrap();
-    assert!(said.iter().any(|found| found.kind == whyslow_model::Kind::CannotTell), "the rest is said");
+    assert!(said.iter().any(|found| found.kind == whyslow_model::Kind::CannotTell), "the rest is reported");
     let looked: BTreeSet<usize> = held.iter().flat_map(|held| held.tasks.iter().copied()).collect();
     let had = |at: usize| fair.tasks()[at].exec_ns;
     let least_had =
@@ -224,7 +225,7 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     assert!((0..groups.len() - 1).filter(|at| looked.contains(at)).map(had).max() <= least_had(false));
 }
 
-/// One story: whose quota a chain ends with is whose quota the finding is about, whichever is nearer.
+/// A chain ends with the quota that the finding is about, whether the outer or the inner quota binds.
 #[test]
 fn chains_end_with_the_quota_that_the_finding_names() {
     for (outer, inner, binds) in [(20, 50, "/g0"), (20, 300, "/g0"), (50, 20, "/g0/g1"), (300, 20, "/g0/g1")]
@@ -255,7 +256,7 @@ fn chains_end_with_the_quota_that_the_finding_names() {
     }
 }
 
-/// Whichever of the two is found first to have run out is counted: each stays below what is noticed.
+/// The kernel counts only the quota that it finds first: each of the two counters may stay below the threshold.
 #[test]
 fn two_that_are_alike_share_out_their_counter() {
     let groups = [group(0, 20), group(0, 20)];

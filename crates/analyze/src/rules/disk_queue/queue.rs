@@ -1,4 +1,4 @@
-//! Who asks a disk, and for how much.
+//! The requests at each disk, by the tree of tasks that they are for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use whyslow_model::table::{Disk, IoFile, Task};
 use super::super::homes::Homes;
 use crate::own_work;
 
-/// So many requests that met no other tell how fast a disk is.
+/// From this many requests on, requests that met no other one show how fast a disk is.
 const ENOUGH_ALONE: u64 = 5;
-/// A disk that has this part of what was written has all of it, nearly.
+/// A disk that got this part of all that was written counts as the only one.
 const ONE_DISK: f64 = 0.9;
 
-/// Who asks a disk.
+/// The owner of requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asker {
     Tree(usize),
-    /// A process that has ended, and of which there is no row of its own, or a kernel thread that works for nobody known.
+    /// A process that has ended and has no row of its own, or a kernel thread that does not work for a known tree.
     Process(String, u32),
 }
 
-/// Requests.
+/// The sum of some requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     pub requests: f64,
     pub bytes: f64,
-    /// From being queued until done, summed.
+    /// The time from being queued until done, summed.
     pub ns: f64,
-    /// ... of that before they were handed to the disk, which had no room.
+    /// ... the part of it before the requests were handed to the disk, which had no room.
     pub queued: f64,
 }
 
@@ -50,21 +50,21 @@ impl Load {
     }
 }
 
-/// What a disk was asked for in the window.
+/// The requests of a disk in the window.
 #[derive(Debug, Default)]
 pub(super) struct Queue<'r> {
     pub device: &'r str,
     pub dev: &'r str,
     /// Reads, writes, and everything else.
     pub by_asker: BTreeMap<Asker, [Load; 3]>,
-    /// Who of each asked for most: its thread's name, and for how long.
+    /// The process of each owner whose requests took longest: their time, and its name.
     pub most: BTreeMap<Asker, (u64, &'r str)>,
     pub all: [Load; 3],
-    /// Requests that met no other, by cgroup.
+    /// Requests that met no other request, by cgroup.
     alone: BTreeMap<u64, [Load; 3]>,
 }
 
-/// Place of a direction. A flush or a discard tells nothing of how long a write takes.
+/// The index of a direction. A flush or a discard does not show how long a write takes.
 fn direction(op: &str) -> usize {
     match op {
         "read" => 0,
@@ -134,8 +134,8 @@ fn wrote(tasks: &[Task], homes: &Homes) -> BTreeMap<usize, f64> {
     wrote
 }
 
-/// The disk to which nearly all of it went, and the part of each tree. Bytes are counted whichever disk they are for, and those of network
-/// file systems, too: where the disks did not write as much, or several did, it is not known whose a disk's are.
+/// The disk to which nearly all written bytes went, and the part of each tree. Written bytes are counted for all disks together, and for
+/// network file systems, too: if the disks did not write as much, or if several disks did, the writers of a disk's pages are not known.
 fn told_of_one_disk(rows: &[Disk], wrote: BTreeMap<usize, f64>) -> Option<(&str, Vec<(usize, f64)>)> {
     let mut disks: BTreeMap<&str, f64> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.op == "write") {
@@ -153,16 +153,16 @@ impl Queue<'_> {
         self.by_asker.get(asker).copied().unwrap_or_default()
     }
 
-    /// The other that asks for most.
+    /// The owner whose requests took longest, other than `tree`.
     pub fn most_but(&self, tree: Option<usize>) -> Option<(&Asker, Load)> {
         let others =
             self.by_asker.iter().filter(|(asker, _)| tree.is_none_or(|tree| **asker != Asker::Tree(tree)));
         others.map(|(asker, loads)| (asker, whole(loads))).max_by(|a, b| a.1.ns.total_cmp(&b.1.ns))
     }
 
-    /// How long a request as those would take that meets no other: at most; `None`: not known.
+    /// How long a request like `like` would take at most if it met no other request; `None`: not known.
     pub fn quiet(&self, at: usize, groups: &BTreeSet<u64>, like: &Load) -> Option<Duration> {
-        // Its own alone: what others ask for may be near what they asked for before.
+        // Only requests of these cgroups count: requests of others may be close on the disk to their previous ones.
         let mut alone = Load::default();
         let own = self.alone.iter().filter(|(group, _)| groups.contains(group));
         own.for_each(|(_, loads)| alone.add(loads[at], 1.0));

@@ -7,13 +7,13 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// A backup (9) and a shop (7) that each ask a disk for reads; each of the shop's takes this long, the disk's own time and that before.
+/// A backup (9) and a shop (7) read from a disk. Each read of the shop takes `each` ms at the disk, and `queued` ms before that.
 struct Host {
     each: u64,
     queued: u64,
-    /// Reads that met no other, and how long each took.
+    /// How long each read took that met no other request, if there were such reads.
     alone: Option<u64>,
-    /// Requests of the backup at once, of ten that are there.
+    /// Of ten requests that are there at once, those of the backup.
     others: u64,
 }
 
@@ -85,13 +85,13 @@ fn fires_when_others_fill_the_queue_and_a_request_alone_is_fast() {
     let found = SLOWED.found();
     assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
     assert_eq!((found[0].victim.id.as_str(), found[0].culprit.as_ref().unwrap().id.as_str()), ("7", "9"));
-    // Four fifths of a wait are the queue, and its own request there is the one that waits.
+    // Four fifths of a wait are the queue; the shop's own request there is the one that waits.
     let lost = found[0].lost.unwrap().as_millis();
     assert!((712..=728).contains(&lost), "{lost}");
-    assert!(found[0].title.contains("1 ms where no other was there"), "{}", found[0].title);
+    assert!(found[0].title.contains("1 ms when no other request was there"), "{}", found[0].title);
 }
 
-/// Most of its waits are too short for rows of their own, or a part is.
+/// A part of the shop's waits, or most of them, are too short for rows of their own.
 #[test]
 fn short_waits_are_for_the_disk_if_the_long_ones_are() {
     let lost = |long: u64, short: u64| {
@@ -107,7 +107,7 @@ fn short_waits_are_for_the_disk_if_the_long_ones_are() {
     assert!(mostly * 2 <= long, "{mostly}: what most of them waited for is not known");
 }
 
-/// Its requests were at this disk for 50 ms: it was another one's that it waited for.
+/// The shop's requests were at this disk for 50 ms: it waited for another disk.
 #[test]
 fn short_waits_are_not_for_a_disk_that_was_asked_for_less() {
     let lost = |short: u64| {
@@ -120,7 +120,8 @@ fn short_waits_are_not_for_a_disk_that_was_asked_for_less() {
     assert_eq!(lost(400), lost(0));
 }
 
-/// 30 requests of its own at once, on the average, and 70 of the backup, 63 of them while it waited: of each 92 that one met 29 were its own.
+/// On average the shop has 30 requests there at once, and the backup 70, 63 of them while the shop waited: of 92 requests that a request
+/// of the shop met, 29 were the shop's own.
 #[test]
 fn own_requests_beside_the_one_that_waits_are_nobody_elses() {
     let found = Host { each: 3000, others: 7, ..SLOWED }.found();
@@ -134,7 +135,7 @@ fn is_quiet_where_a_request_alone_takes_as_long_and_where_the_queue_is_the_waite
     assert_eq!(Host { others: 4, ..SLOWED }.found(), Vec::new());
 }
 
-/// Whether a fast disk that was never idle could do many at once is not known.
+/// Whether a fast disk that was never idle could serve many requests at once is not known.
 #[test]
 fn accuses_nobody_where_a_disk_was_never_idle_and_is_not_slow() {
     assert_eq!(Host { alone: None, ..SLOWED }.found(), Vec::new());
@@ -148,10 +149,10 @@ fn accuses_nobody_where_a_disk_was_never_idle_and_is_not_slow() {
     };
     assert_eq!(spinning(&slow), 0);
     let queued = Host { each: 4, queued: 36, alone: None, others: 9 };
-    assert_eq!(spinning(&queued), 1, "before the disk took it, it waited for others alone");
+    assert_eq!(spinning(&queued), 1, "before the disk took the request, it waited only for others");
 }
 
-/// Three groups read from a disk that takes 90 ms for whatever it is asked, however much at once.
+/// Three groups read from a disk that takes 90 ms for each request, however many it has at once.
 #[test]
 fn accuses_no_equal_where_it_is_not_known_what_a_request_alone_takes() {
     let beside = |host: &Host, name: &str, size: u64| {
@@ -168,7 +169,7 @@ fn accuses_no_equal_where_it_is_not_known_what_a_request_alone_takes() {
     let by_name = |host: &Host| beside(host, "backup", 4096);
     let slow = Host { each: 90, alone: None, others: 5, ..SLOWED };
     assert_eq!(alike(&slow), Vec::new());
-    assert_eq!(by_name(&slow), Vec::new(), "two of one name are no more than one each");
+    assert_eq!(by_name(&slow), Vec::new(), "two jobs of one name count as one job each");
     assert!(!beside(&slow, "copy", 1 << 20).is_empty(), "one large request is no equal of a small one");
     let mut twice = Host { others: 6, ..slow };
     assert_eq!(twice.found(), Vec::new(), "one and a half times as much");
@@ -199,7 +200,7 @@ fn what_the_kernel_writes_out_is_theirs_who_wrote() {
     };
     assert_eq!(culprit(&rec).as_deref(), Some("9"));
     rec.tables.tasks.as_mut().unwrap().iter_mut().for_each(|task| task.written_bytes = None);
-    assert_eq!(culprit(&rec), None, "nobody is known to have written");
+    assert_eq!(culprit(&rec), None, "no task is known to have written");
     rec.tables.tasks.as_mut().unwrap().iter_mut().for_each(|task| task.written_bytes = Some(5 << 30));
     assert_eq!(culprit(&rec), None, "most of it went elsewhere");
     let row = &mut rec.tables.io_files.as_mut().unwrap()[1];
@@ -214,9 +215,9 @@ fn cannot_tell_without_block_io() {
     assert!(check(&Evidence::of(&rec)).is_err());
     let mut rec = SLOWED.rec();
     rec.tables.io_files = None;
-    assert!(check(&Evidence::of(&rec)).is_err(), "whose requests they were");
+    assert!(check(&Evidence::of(&rec)).is_err(), "the owners of the requests are not known");
     rec.tables.spans = Some(Vec::new());
-    assert_eq!(check(&Evidence::of(&rec)), Ok(Vec::new()), "nobody waits for one");
+    assert_eq!(check(&Evidence::of(&rec)), Ok(Vec::new()), "no task waits for a disk");
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn who_keeps_a_disk_busy_is_told_where_nobody_pays_for_it() {
     assert_eq!(busy(500), Vec::new());
 }
 
-/// A program and what it works with are one, whatever sessions they have.
+/// A program and the processes that it started are one tree, whatever their sessions.
 #[test]
 fn is_quiet_about_who_waits_behind_what_it_has_started() {
     let mut rec = SLOWED.rec();
@@ -253,7 +254,7 @@ fn is_quiet_about_who_waits_behind_what_it_has_started() {
     assert_eq!(check(&Evidence::of(&rec)).unwrap(), Vec::new());
 }
 
-/// A client asks nothing of a disk, and waits for a service over a socket while that waits for it.
+/// Adds a client that has no requests at a disk: it waits over a socket for a service that waits for the disk.
 fn with_a_client(rec: &mut Recording, pid: u32, (service, comm): (u32, &str)) {
     let asks = Span {
         pid,
@@ -293,13 +294,13 @@ fn a_client_of_who_waits_loses_by_the_requests_of_its_service() {
     assert!((712..=728).contains(&lost), "{lost}");
     assert!(found[0].title.contains("each read of shop"), "{}", found[0].title);
     assert_eq!(found[0].chain.len(), 2, "it waits for the shop, which waits for the disk");
-    // ... and one that keeps the disk busy itself has nobody else to blame.
+    // ... and a client that keeps the disk busy itself waits for its own requests.
     rec.tables.tasks.as_mut().unwrap().iter_mut().filter(|task| task.pid == 9).for_each(|task| task.tgid = 4);
     rec.tables.io_files.as_mut().unwrap()[1].tgid = 4;
     assert_eq!(check(&Evidence::of(&rec)).unwrap(), Vec::new());
 }
 
-/// What a client asks of the disk itself is its own, whatever the others ask for.
+/// The client's own requests at the disk count as its own, whatever the others request.
 #[test]
 fn a_clients_own_requests_are_nobody_elses() {
     let mut rec = SLOWED.rec();
@@ -312,7 +313,7 @@ fn a_clients_own_requests_are_nobody_elses() {
     assert!(!told.iter().any(|finding| finding.victim.id == "4"), "{told:?}");
 }
 
-/// Two services of one name: which of them each client asks is not known of a chain that both are in.
+/// Two services of one name are in the same chain: which of them each client asks is not known.
 #[test]
 fn clients_of_two_services_of_one_name_are_not_told() {
     let mut rec = SLOWED.rec();
@@ -337,7 +338,7 @@ fn clients_of_two_services_of_one_name_are_not_told() {
     assert!(!told.iter().any(is_client), "{told:?}");
 }
 
-/// The shop waits for the thread of the journal, which waits for the disk: for whom it does so is known.
+/// The shop waits for the thread of the journal, which waits for the disk: that the thread works for the shop is known.
 #[test]
 fn a_client_of_who_waits_for_the_journals_thread_waits_for_the_disk() {
     let mut rec = SLOWED.rec();

@@ -1,4 +1,4 @@
-//! Who waits for a disk: it itself, or whom it asks.
+//! Tasks that wait for a disk: directly, or for a service that waits for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::Evidence;
 use crate::cpu::spread;
 use crate::names;
 
-/// Whose waits, whose requests, at which disk.
+/// A disk, the tree that waits, and the tree that has the requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Whose {
     pub dev: String,
-    /// The tree of who lost time ...
+    /// The tree of the tasks that lost time ...
     pub victim: usize,
-    /// ... and the tree of who asked the disk.
+    /// ... and the tree of the tasks that had requests at the disk for them.
     pub asker: usize,
 }
 
@@ -30,21 +30,21 @@ pub(super) struct Whose {
 #[derive(Default)]
 pub(super) struct Waiting {
     pub waits: Waits,
-    /// ... and those that are too short to be told one by one.
+    /// ... and those that are too short for rows of their own.
     short: Waits,
-    /// Who asked the disk.
+    /// The tasks that had requests at the disk.
     pub askers: BTreeSet<u32>,
-    /// The longest of the chains, where it asks somebody who asks the disk.
+    /// The longest of the chains in which the victim waits for a service that waits for the disk.
     way: Option<(Duration, Vec<Hop>)>,
 }
 
 impl Waiting {
-    /// How long it was, of all.
+    /// The sum of all waits.
     pub fn whole(&self) -> Duration {
         self.waits.values().chain(self.short.values()).sum()
     }
 
-    /// A part of it, less what the sleeps of the victims absorb.
+    /// This part of the waits, less what the victims' sleeps absorb.
     pub fn lost(&self, ev: &Evidence<'_>, victims: &[&Task], part: f64) -> spread::Loss {
         let asked = self.way.as_ref().and_then(|(_, hops)| hops.first());
         if let Some(asked) = asked {
@@ -58,7 +58,7 @@ impl Waiting {
         spread::Loss { low, ..lost_at_disk(victims, &added(&self.short)) }
     }
 
-    /// The way down to the disk, behind requests of somebody.
+    /// The chain down to the disk, behind the culprit's requests.
     pub fn hops(&self, victims: u64, name: &str, device: &str, culprit: &str) -> Vec<Hop> {
         let behind = format!("{device}, behind requests of {culprit}");
         if let Some((_, way)) = &self.way {
@@ -75,21 +75,22 @@ impl Waiting {
     }
 }
 
-/// Who asks the disk at the end of a chain.
+/// The task that has requests at the disk at the end of a chain.
 #[derive(Debug, Clone, Copy)]
 enum Asks {
-    /// Who lost the time, itself or by a thread of the kernel.
+    /// The victim, itself or through a thread of the kernel.
     Itself,
     /// This task, of this tree.
     Another(u32, usize),
 }
 
-/// `None`: chains that are alike are one, and here tasks of several trees ask: whom each waits for is not known.
+/// `None`: similar chains are merged into one, and in this one tasks of several trees have requests: for which of them each victim waits is
+/// not known.
 fn asks(chain: &Chain, homes: &Homes) -> Option<Asks> {
     let placed = |tasks: &Vec<(u32, Who)>| {
         tasks.iter().filter_map(|(pid, _)| Some((*pid, homes.place(*pid)?))).collect::<Vec<_>>()
     };
-    // Threads of the kernel, and what has ended, have no place: they ask for who is above them.
+    // Threads of the kernel and tasks that have ended have no place: they work for the task above them in the chain.
     let below = chain.tasks.iter().skip(1).rev().map(placed).find(|tasks| !tasks.is_empty());
     let Some(tasks) = below else { return Some(Asks::Itself) };
     let (asker, tree) = *tasks.first()?;
@@ -99,7 +100,7 @@ fn asks(chain: &Chain, homes: &Homes) -> Option<Asks> {
 /// How long tasks waited for each disk, by tree.
 pub(super) fn waiting(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes) -> BTreeMap<Whose, Waiting> {
     let mut rows: BTreeMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
-    // Many that came and went have one row together.
+    // Many tasks that came and went share one row.
     let mut many: BTreeMap<&str, Option<&Task>> = BTreeMap::new();
     for task in tasks.iter().filter(|task| task.folded > 0) {
         many.entry(&task.comm).and_modify(|known| *known = None).or_insert(Some(task));
@@ -133,8 +134,8 @@ pub(super) fn waiting(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes) -> BTree
     all
 }
 
-/// Waits for I/O that are too short for rows of their own (`Span::mixed`) are for the disks that the long ones are for, if these are the larger
-/// part, and as far as requests of the same tree were there for so long.
+/// Adds the waits for I/O that are too short for rows of their own (`Span::mixed`). They count for the disks that the long waits are for, if
+/// the long waits are the larger part, and as far as the tree had requests there for that long.
 pub(super) fn add_short(
     ev: &Evidence<'_>,
     all: &mut BTreeMap<Whose, Waiting>,

@@ -10,7 +10,7 @@ fn frames(all: &[&str]) -> Vec<String> {
     all.iter().map(|frame| (*frame).to_owned()).collect()
 }
 
-/// The process 7 is busy all the time; for so many ms of 1 s its samples are below `function`.
+/// Process 7 is busy all the time; for `ms` of 1 s its samples are below `function`.
 fn host(function: &str, ms: u64) -> Recording {
     let row = Task { pid: 7, tgid: 7, ppid: 1, comm: "shop".into(), lived_ns: 1000 * MS, ..Task::default() };
     let sample = |kernel: &[&str], ms: u64| Sample {
@@ -37,7 +37,7 @@ fn host(function: &str, ms: u64) -> Recording {
     }
 }
 
-/// ... and the CPUs had so many ticks of softirqs.
+/// ... and the CPUs had this many ticks of softirqs.
 fn with_cpus(mut rec: Recording, softirq: u64) -> Recording {
     let stat = |softirq: u64| {
         format!("cpu  100 0 100 1000 0 0 {softirq} 0 0 0\ncpu0 100 0 100 1000 0 0 {softirq} 0 0 0\n")
@@ -75,7 +75,7 @@ fn fires_for_each_sort_of_work_and_says_what_and_how_long() {
     }
 }
 
-/// Packets that came meanwhile, an interrupt, a lock of another's, what a filter asked for.
+/// Packets that came meanwhile, an interrupt, a stop for a tracer, a signal that a filter sends.
 #[test]
 fn what_begins_below_such_work_is_another_matter() {
     for other in
@@ -125,7 +125,11 @@ fn waits_inside_count_too_and_other_names_are_other_work() {
     assert!(found[0].title.contains("took 300 ms of its CPU time and 200 ms of waits"), "{}", found[0].title);
     let mut rec = host("ipt_do_table", 0);
     rec.tables.waits = Some(vec![wait("audit_log_start"), wait("__audit_syscall_exit")]);
-    assert_eq!(check(&Evidence::of(&rec)).unwrap(), Vec::new(), "they wait for who reads the queue");
+    assert_eq!(
+        check(&Evidence::of(&rec)).unwrap(),
+        Vec::new(),
+        "they wait for the reader of the audit queue"
+    );
 }
 
 #[test]
@@ -140,7 +144,7 @@ fn is_quiet_below_a_part_and_rules_out_only_hardly_any() {
     assert_eq!(rules_out(&Evidence::of(&router)), Ok(None), "idle CPUs have no samples");
 }
 
-/// It waits for its next request: what the rules cost may have been time to spare.
+/// The service waits for its next request: the time that the rules took may have been time to spare.
 #[test]
 fn of_one_that_sleeps_more_than_that_nothing_is_lost_for_sure() {
     let mut rec = host("nft_do_chain", 300);
@@ -158,7 +162,8 @@ fn of_one_that_sleeps_more_than_that_nothing_is_lost_for_sure() {
     assert_eq!(found(&rec)[0].kind, Kind::Cause, "to wait for a child's end is no rest");
 }
 
-/// A client of a cache: it asks, waits for each answer and asks again. A service that waits for its next request looks the same but for its end.
+/// A client of a cache sends a request, waits for its answer and sends the next one. A service that waits for its next request looks the
+/// same, except for its end of the connection.
 #[test]
 fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
     use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, Waker};
@@ -190,11 +195,11 @@ fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
     const POLL: u32 = 7;
     let short = (200, 300);
     assert_eq!(with(false, MS, RECVFROM, short), 1);
-    assert_eq!(with(true, MS, RECVFROM, short), 0, "a service until its next request");
-    assert_eq!(with(false, 300 * MS, RECVFROM, short), 0, "it did something else since it asked");
-    assert_eq!(with(false, MS, POLL, short), 0, "of a loop it is not known");
-    assert_eq!(with(false, MS, RECVFROM, (200, 5_000)), 0, "a job out of a queue");
-    assert_eq!(with(false, MS, RECVFROM, (400, 300)), 0, "it may have been given too little to do");
+    assert_eq!(with(true, MS, RECVFROM, short), 0, "a service that waits for its next request");
+    assert_eq!(with(false, 300 * MS, RECVFROM, short), 0, "the client did something else since its request");
+    assert_eq!(with(false, MS, POLL, short), 0, "whether an event loop waits for an answer is not known");
+    assert_eq!(with(false, MS, RECVFROM, (200, 5_000)), 0, "a worker that waits for a job from a queue");
+    assert_eq!(with(false, MS, RECVFROM, (400, 300)), 0, "the process may have had too little to do");
 }
 
 #[test]

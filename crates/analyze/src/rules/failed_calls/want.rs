@@ -1,4 +1,4 @@
-//! What a call that failed was in want of.
+//! The resource that a failed call needed.
 
 use whyslow_model::resource;
 use whyslow_model::table::FailedCall;
@@ -17,24 +17,24 @@ const EADDRNOTAVAIL: u32 = 99;
 const ECONNREFUSED: u32 = 111;
 const EDQUOT: u32 = 122;
 
-/// Their files are the kernel's own: what they have no room for is in no file system (a cpuset without CPUs says ENOSPC).
+/// File systems of the kernel itself: ENOSPC there does not mean that a file system is full (a cpuset without CPUs returns ENOSPC).
 const OF_THE_KERNEL: [&str; 8] =
     ["cgroup", "cgroup2", "configfs", "debugfs", "proc", "securityfs", "sysfs", "tracefs"];
 
-/// What was used up.
+/// The resource that was used up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Want {
-    /// Room on a file system, or on what one may have of it. By its device; of a path by the folder.
+    /// Room on a file system, or in a quota there. `place`: the device; for a call with a path, the folder.
     Room { place: String, quota: bool },
-    /// Files and folders that a user may watch.
+    /// Files and folders that a user watches.
     Watches,
-    /// Queues of such.
+    /// Inotify instances of a user.
     WatchQueues,
     /// Open files of a process.
     Descriptors(u32),
     /// Open files of the host.
     Files,
-    /// Local ports for connections to one place.
+    /// Local ports for connections to one address.
     Ports(String),
     /// Tasks.
     Tasks,
@@ -45,12 +45,12 @@ pub(super) enum Want {
 }
 
 impl Want {
-    /// A healthy program may meet such a limit once, on purpose or by its own choice of a port, and go on.
+    /// A healthy program may reach such a limit once, on purpose or by its own choice of a port, and go on.
     pub fn may_be_probed(&self) -> bool {
         !matches!(self, Want::Room { .. } | Want::Watches | Want::WatchQueues | Want::Files)
     }
 
-    /// Its name in the table of resources; `None`: what is wanted has no measure.
+    /// Its name in the table of resources; `None`: the resource has no measure.
     pub fn resource(&self, of: &str) -> Option<String> {
         Some(match self {
             Want::Room { .. } => format!("room on {of}"),
@@ -59,14 +59,14 @@ impl Want {
             Want::Descriptors(pid) => format!("open files of pid {pid}"),
             Want::Files => resource::OPEN_FILES.to_owned(),
             Want::Ports(peer) => format!("local ports to {peer}"),
-            // The host's, a user's or a group's: which was met is not known.
+            // The limit of the host, a user or a cgroup: which of them was reached is not known.
             Want::Tasks => "a limit on tasks".to_owned(),
             Want::Accepted(socket) => format!("listen queue of {socket}"),
             Want::Listener(_) => return None,
         })
     }
 
-    /// `None`: a call may fail so where nothing is used up.
+    /// `None`: a call can also fail like this where nothing is used up.
     pub fn of(row: &FailedCall) -> Option<Self> {
         match row.error {
             ENOSPC if row.syscall == INOTIFY_ADD_WATCH => Some(Want::Watches),
@@ -74,7 +74,7 @@ impl Want {
             EMFILE if INOTIFY_INIT.contains(&row.syscall) => Some(Want::WatchQueues),
             EMFILE => Some(Want::Descriptors(row.tgid)),
             ENFILE => Some(Want::Files),
-            // A host without an address of IPv6 says the same of each connection (net/ipv6/tcp_ipv6.c).
+            // On a host without an IPv6 address each IPv6 connection fails with the same error (net/ipv6/tcp_ipv6.c).
             EADDRNOTAVAIL if !row.peer.is_empty() && !row.peer.starts_with('[') => {
                 Some(Want::Ports(row.peer.clone()))
             }
@@ -87,18 +87,18 @@ impl Want {
     }
 }
 
-/// Which file system, as far as it is known.
+/// The file system of the call, as far as it is known.
 fn place(row: &FailedCall) -> Option<String> {
     if !row.dev.is_empty() {
         return (!OF_THE_KERNEL.contains(&row.file_system.as_str())).then(|| row.dev.clone());
     }
-    // An open file that is none: /dev/full.
+    // An open file without a file system: /dev/full.
     if !row.file_system.is_empty() || row.file.is_empty() {
         return None;
     }
     let folder = row.file.rsplit_once('/').map_or("", |(folder, _)| folder);
     match row.file.starts_with('/') {
-        // There a call means something else: a group, a terminal.
+        // There a call is about something else: a cgroup, a terminal.
         true if ["/proc", "/sys", "/dev"]
             .iter()
             .any(|of| folder == *of || folder.starts_with(&format!("{of}/"))) =>
@@ -107,7 +107,7 @@ fn place(row: &FailedCall) -> Option<String> {
         }
         true if folder.is_empty() => Some("/".to_owned()),
         true => Some(folder.to_owned()),
-        // Below a folder that the call does not name.
+        // The path starts at a folder that the call does not name.
         false => Some("its folder".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What the scheduler was told to prefer: real-time priority, the weight of a group, niceness.
+//! The settings by which the scheduler prefers one task: real-time priority, the weight of a cgroup, niceness.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::task_trees::TaskTree;
 
 /// The weight of nice 10 (kernel/sched/core.c, sched_prio_to_weight).
 const NICE_10: u64 = 110;
-/// The weight of nice 0 (kernel/sched/sched.h, NICE_0_LOAD), and what one step changes it by.
+/// The weight of nice 0 (kernel/sched/sched.h, NICE_0_LOAD), and the factor of one step.
 const NICE_0: f64 = 1024.0;
 const STEP: f64 = 1.25;
-/// A weight that is smaller than this part of the other's is why it loses.
+/// A weight that is smaller than this part of the other weight explains a loss.
 const LIGHT: f64 = 0.5;
-/// Others waited for a tree that yields if it was for this part of the time that it was ready: a nice service has clients that are not.
+/// A nice service can have clients that are not nice. They waited for it if they did so for at least this part of its time ready.
 const FOR_OTHERS: f64 = 0.5;
 
 fn yields_itself(task: &Task) -> bool {
     !task.is_real_time() && task.weight <= NICE_10
 }
 
-/// Most of what it waited was of tasks that were told to leave CPUs to others: nice 10 or more, SCHED_IDLE. It is a price chosen on purpose,
-/// unless others who were not told so wait for it.
+/// Whether most of the tree's waits for a CPU belong to tasks with nice 10 or more, or SCHED_IDLE: these leave CPUs to other tasks on
+/// purpose. It is false if tasks that do not yield wait for the tree.
 pub(super) fn yields(ev: &Evidence<'_>, tasks: &[Task], tree: &TaskTree) -> bool {
     let ready = |of: &dyn Fn(&Task) -> bool| {
         let all = tree.tasks.iter().filter_map(|at| tasks.get(*at)).filter(|task| of(task));
@@ -35,7 +35,7 @@ pub(super) fn yields(ev: &Evidence<'_>, tasks: &[Task], tree: &TaskTree) -> bool
     ready(&yields_itself) > 0.5 * all && waited_for_ns(ev, tasks, tree) < FOR_OTHERS * all
 }
 
-/// Time that others, which do not yield, waited for one of the tree while that was ready for a CPU.
+/// Time that other tasks, which do not yield, waited for a task of the tree while that task was ready for a CPU.
 fn waited_for_ns(ev: &Evidence<'_>, tasks: &[Task], tree: &TaskTree) -> f64 {
     let members: Set<u32> = tree.tasks.iter().filter_map(|at| Some(tasks.get(*at)?.pid)).collect();
     let is_of_it = |pid: u32| members.contains(&pid);
@@ -46,14 +46,14 @@ fn waited_for_ns(ev: &Evidence<'_>, tasks: &[Task], tree: &TaskTree) -> f64 {
     };
     let pays = |pid: u32| !is_of_it(pid) && ev.task(pid).is_some_and(|task| !yields_itself(task));
     let chains = ev.host_chains().iter().filter(is_ready_behind);
-    // Of many that wait at once one wait counts.
+    // If many tasks wait at once, one wait counts.
     let longest = |reported: &HostChain<'_>| {
         reported.heads.iter().filter(|(pid, _)| pays(**pid)).map(|(_, time)| *time).max().unwrap_or_default()
     };
     chains.map(longest).sum::<Duration>().as_nanos() as f64
 }
 
-/// Why one gets less than the other, if the scheduler was told so.
+/// Why the victim gets less than the filler, if a setting of the scheduler explains it.
 pub(super) fn why(
     tasks: &[Task],
     (victim, its_name): (&TaskTree, &str),
@@ -86,7 +86,7 @@ pub(super) fn why(
     })
 }
 
-/// The niceness that has this weight; SCHED_IDLE has less than any.
+/// The niceness with this weight; SCHED_IDLE has a smaller weight than any niceness.
 fn nice(weight: u64) -> Option<i32> {
     let nice = ((NICE_0 / weight.max(1) as f64).ln() / STEP.ln()).round() as i32;
     (-20..20).contains(&nice).then_some(nice)

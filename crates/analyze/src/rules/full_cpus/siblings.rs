@@ -1,4 +1,4 @@
-//! A service beside a crowd, both started by one parent in one session and cgroup: the tree is one, and yet they are two parties.
+//! A service beside a crowd of equal processes. One parent started both in one session and cgroup, so they are one tree, but two parties.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,22 @@ use whyslow_model::timeline::Span;
 use crate::task_trees::TaskTree;
 use crate::wait_reasons::task_behind;
 
-/// The crowd has this part of what its tree used: processes of one name, each of which was there all the time.
+/// The crowd has this part of its tree's CPU time. It consists of processes of one name, each of which lived for the whole window.
 const CROWD: f64 = 0.9;
-/// Who was there for this part of the window was there all the time: jobs of a build come and go.
+/// A process that lived for this part of the window counts as living for the whole window. Jobs of a build start and end within it.
 const ALL_THE_TIME: f64 = 0.9;
 
-/// A process that works when it is called, and rests: so often in the window at least, however long it waited for a CPU each time ...
+/// A service works when it is called, and sleeps otherwise. It sleeps at least this often in the window, however long it waited for a CPU
+/// each time.
 const OFTEN: u64 = 10;
-/// ... and so many ns of CPU at a time at most. A linker or a script of a build wants a CPU until it is done.
+/// A service uses at most this many ns of CPU between two sleeps. A linker or a script of a build wants a CPU until it is done.
 const BURST_NS: f64 = 20e6;
 
 /// Parts of a tree.
 pub(super) struct Siblings {
-    /// Processes that are alike, and fill the CPUs.
+    /// The equal processes that fill the CPUs.
     pub crowd: TaskTree,
-    /// Each is a process that the parent of the crowd has started, too, and that works for nobody in it.
+    /// Other processes that the parent of the crowd started, and that do no work for the crowd.
     pub others: Vec<TaskTree>,
 }
 
@@ -68,7 +69,7 @@ pub(super) fn of(tasks: &[Task], spans: &[Span], tree: &TaskTree, window_ns: f64
     let is_of_crowd = |process: &Process<'_>| stays(process) && process.comm == name;
     let crowd: BTreeSet<u32> =
         all.iter().filter(|(_, process)| is_of_crowd(process)).map(|(pid, _)| *pid).collect();
-    // Threads of one process are that one.
+    // Threads of one process are no crowd.
     if crowd.len() < 2 {
         return None;
     }
@@ -81,7 +82,7 @@ pub(super) fn of(tasks: &[Task], spans: &[Span], tree: &TaskTree, window_ns: f64
     };
     let mut others: BTreeMap<u32, &Process<'_>> =
         all.iter().filter(|(_, process)| is_beside(process)).map(|(pid, process)| (*pid, process)).collect();
-    // Who wakes another, or is woken by it, works with it; or by way of their parent.
+    // A process that wakes the crowd or its parent, or is woken by them, works with the crowd.
     let woken = |span: &Span| task_behind(span).map(|waker| (span.tgid, waker.tgid));
     for (one, other) in spans.iter().filter_map(woken) {
         if [one, other].iter().any(|process| crowd.contains(process) || parents.contains(process)) {

@@ -17,7 +17,7 @@ fn group(id: u64, path: &str, weight: u64) -> Cgroup {
     }
 }
 
-/// It wanted a CPU all the time, and had this much of one.
+/// A task that wanted a CPU all the time, and had this much of one.
 fn busy_task(pid: u32, cpu_cgroup: u64, exec_ns: u64) -> Task {
     Task {
         pid,
@@ -84,7 +84,7 @@ fn many_equal_tasks_of_one_tree_are_busy() {
         "{found:?}"
     );
     assert!(
-        found[0].title.contains("keeps both CPUs full, 4 threads for each; nobody else waited"),
+        found[0].title.contains("keeps both CPUs full, 4 threads for each; no other task waited"),
         "{}",
         found[0].title
     );
@@ -114,7 +114,7 @@ fn a_neighbour_that_got_what_it_wanted_lost_nothing() {
     let rec = host(tasks, vec![group(5, "/build", 1024), group(6, "/web", 1024)]);
     let found = check(&Evidence::of(&rec)).unwrap();
     assert_eq!((found.len(), found[0].kind), (1, Kind::Busy), "{found:?}");
-    assert!(found[0].title.contains("nobody else lost more than 0 % of its time"), "{}", found[0].title);
+    assert!(found[0].title.contains("no other task lost more than 0 % of its time"), "{}", found[0].title);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn one_job() -> Vec<Task> {
     let crowd =
         (10..30).map(|pid| Task { ppid: 3, comm: "yes".into(), ..busy_task(pid, 5, 99 * SECOND / 1000) });
     let mut tasks: Vec<Task> = crowd.collect();
-    // It computes for half a millisecond at a time, and sleeps for one.
+    // The service computes for half a millisecond at a time, and sleeps for one.
     let service = Task { sleep_ns: 40_000_000, sleep_count: 40, ..busy_task(99, 5, 20_000_000) };
     tasks.push(Task { ppid: 3, comm: "svc".into(), runnable_ns: 940_000_000, ..service });
     tasks
@@ -253,7 +253,7 @@ fn threads_of_one_process_are_no_crowd_and_without_timelines_nobody_stands_apart
     assert_eq!(check(&Evidence::of(&rec)).unwrap()[0].kind, Kind::Busy);
 }
 
-/// The runner has started the job, in a session of its own; a process of the job that lost nothing makes nobody a stranger to it.
+/// The runner has started the job, in a session of its own. A process of the job that lost nothing does not turn the runner into a stranger.
 #[test]
 fn who_has_started_the_crowd_stays_its_kin() {
     let mut tasks = one_job();
@@ -267,7 +267,7 @@ fn who_has_started_the_crowd_stays_its_kin() {
     assert_eq!((found.len(), found[0].kind), (1, Kind::Busy), "{found:?}");
 }
 
-/// Another waits for a file lock of the nice one, which is ready for a CPU all the time.
+/// Another task waits for a file lock of the nice task, which is ready for a CPU all the time.
 #[test]
 fn who_yields_is_a_victim_where_others_that_do_not_wait_for_it() {
     use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};

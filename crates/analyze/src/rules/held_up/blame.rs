@@ -1,8 +1,8 @@
 //! Whether the end of a chain may be blamed: the one function that decides it.
 //!
-//! A task at the end is to blame if it is sure that others waited for it, and it did not do what they waited for: it is stopped, it sleeps, it
-//! works for itself with a lock in its hands, or does other work first. A task that works for those who asked it is busy. A task that has
-//! nothing to do is no end of a chain (`graph/requests.rs`).
+//! A task at the end is to blame if it is certain that other tasks waited for it, and it did not do what they waited for: it is stopped, it
+//! sleeps, it works for itself while it holds a lock, or it does other work first. A task that works on a request of the waiters is busy. A
+//! task that has nothing to do is no end of a chain (`graph/requests.rs`).
 
 use std::time::Duration;
 
@@ -21,32 +21,32 @@ pub(super) struct Blamed<'c> {
     pub culprit: Culprit,
     /// What it did.
     pub did: &'c Hop,
-    /// Threads of its name that did.
+    /// Threads of its name that did the same.
     pub tasks: &'c [(u32, Who)],
 }
 
-/// What it is to be blamed for.
+/// The reason for the blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// Somebody has stopped it.
+    /// The task is stopped, frozen or traced.
     Halted,
-    /// It sleeps with a lock in its hands, or over what it was asked for.
+    /// The task sleeps while it holds a lock, or while a request waits.
     Sleeps,
-    /// It works for itself with a lock in its hands.
+    /// The task works for itself while it holds a lock.
     Holds,
-    /// It had other work to do when it was asked.
+    /// The task had other work to do when the request came.
     Works,
-    /// It has asked somebody who is not on this host.
+    /// The task waits for an answer of another host.
     Asks,
-    /// It was asked, and waits for what nobody did.
+    /// The task has a request, and waits for an event that no task was seen to bring about.
     Stuck,
-    /// It works for those who asked it: no fault.
+    /// The task works on a request of the waiters: no fault.
     Serves,
 }
 
-/// An answer of another host that takes so long does not come.
+/// An answer of another host that takes this long counts as missing.
 const OWED: Duration = Duration::from_secs(1);
-/// Other work than what was asked for is most of what it did: at least this part.
+/// More than this part of what the task did must be other work than the request.
 const MOST: f64 = 0.5;
 
 pub(super) fn of<'c>(ev: &Evidence<'_>, reported: &'c HostChain<'_>, homes: &Homes) -> Option<Blamed<'c>> {
@@ -68,7 +68,7 @@ pub(super) fn of<'c>(ev: &Evidence<'_>, reported: &'c HostChain<'_>, homes: &Hom
     Some(Blamed { why, culprit, did, tasks })
 }
 
-/// `did`: what thread `pid` did at the end, and the waits above that.
+/// `did`: what thread `pid` did at the end of the chain; `above`: the waits above that.
 fn why(
     ev: &Evidence<'_>,
     reported: &HostChain<'_>,
@@ -94,7 +94,7 @@ fn why(
     match reported.leaf {
         _ if HALTED.contains(&did.reason) => Some(Blame::Halted),
         _ if is_copy(ev, chain) => None,
-        // A watch that is looked at is no sleep: the lock may have gone to somebody else meanwhile.
+        // A thread that only wakes up by timeout does not sleep with the lock: another thread may hold the lock by then.
         Some(Class::Voluntary) => {
             let sleeps = is_locked && did.detail == Detail::Thing(Thing::OwnSleep);
             (sleeps || is_anothers()).then_some(Blame::Sleeps)
@@ -110,7 +110,7 @@ fn why(
     }
 }
 
-/// What it waits for is another host's. Data that its own client holds back (Nagle's algorithm) comes from a loopback address.
+/// Whether it waits for another host. Data that its own client holds back (Nagle's algorithm) comes from a loopback address.
 fn is_elsewhere(did: &Hop) -> bool {
     match &did.detail {
         Detail::Peer { address, .. } => {
@@ -120,8 +120,8 @@ fn is_elsewhere(did: &Hop) -> bool {
     }
 }
 
-/// The last of its hops that is somebody's, and those above it: of a task that is stopped, or stuck with others behind it, it may be told that
-/// nobody let it go on.
+/// The last hop that belongs to a task, and the hops above it. For a task that is stopped, or that is stuck while others wait for it, the chain
+/// may have one more hop: no task was seen to end its wait.
 fn end(chain: &Chain) -> Option<(&Hop, &[Hop])> {
     match chain.hops.as_slice() {
         [above @ .., last, nobody]
@@ -133,20 +133,20 @@ fn end(chain: &Chain) -> Option<(&Hop, &[Hop])> {
     }
 }
 
-/// A lock that stays with its holder whatever it does. Those of the kernel have a rule of their own.
+/// Whether the hop is a wait for a lock that stays with its holder whatever the holder does. Kernel locks have a rule of their own.
 fn is_lock(hop: &Hop) -> bool {
     let of_program = matches!(hop.detail, Detail::Thing(Thing::UserLock | Thing::PiFutex));
     hop.reason == Reason::FileLock || hop.reason == Reason::Futex && of_program
 }
 
-/// Copies of one program, each a process of its own, take turns by a lock on a file: a script that is to run once at a time. Where somebody waits
-/// for the copy that waits, that one is the head of the chain.
+/// Whether copies of one program, each a process of its own, take turns by a lock on a file: for example a script that must run once at a time.
+/// If another task waits for the waiting copy, that task is the head of the chain.
 fn is_copy(ev: &Evidence<'_>, chain: &Chain) -> bool {
     let [first, holder] = [0, 1].map(|hop| {
         let (pid, _) = chain.tasks.get(hop)?.first()?;
         ev.task(*pid)
     });
-    // A copy waits once, until the other has ended; those of a service take turns.
+    // A copy waits once, until the other copy has ended. Processes of a service wait for each other again and again.
     let is_by_file =
         chain.hops.first().is_some_and(|hop| hop.reason == Reason::FileLock && hop.count.unwrap_or(1) <= 1);
     let alike = first.zip(holder).is_some_and(|(one, other)| {
@@ -158,7 +158,7 @@ fn is_copy(ev: &Evidence<'_>, chain: &Chain) -> bool {
     is_by_file && alike
 }
 
-/// Below that hardly anybody stood behind another's work.
+/// Below this mean wait hardly any client waited behind the work of another client.
 fn mean_is_felt(chain: &Chain) -> bool {
     let count = chain.hops.first().and_then(|hop| hop.count).unwrap_or(chain.count).max(1);
     chain.time.as_secs_f64() / count as f64 >= CHAIN_THRESHOLD.as_secs_f64()

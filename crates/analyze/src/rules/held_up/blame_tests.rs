@@ -1,4 +1,4 @@
-//! Which ends of chains are to blame.
+//! Tests: which ends of chains are to blame.
 
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Asked, Context, OtherEnd, Run, Span, Stack, State, StateTimes, Target, Waker};
@@ -8,7 +8,7 @@ use super::super::super::answer_fixture::answer_of;
 use super::super::*;
 
 const MS: u64 = 1_000_000;
-/// Functions of the kernel in which they sleep.
+/// Kernel functions in which the threads sleep.
 const FUTEX: u32 = 1;
 const NAPS: u32 = 2;
 const POLLS: u32 = 3;
@@ -47,10 +47,10 @@ fn row((pid, tgid): (u32, u32), (from, at, woken): (u64, u64, u64), stack: u32) 
     }
 }
 
-/// At a word of its process, until a thread of that wakes it.
+/// A wait at a futex word of its process, until thread `by` of that process wakes it up.
 fn at_word(own: (u32, u32), times: (u64, u64, u64), by: u32) -> Span {
     let waker = Waker { pid: by, tgid: own.1, context: Context::Task, ..Waker::default() };
-    // A semaphore's or a condition's: 0, by bit set and against the clock of the day.
+    // A wait at a semaphore or a condition variable: FUTEX_WAIT_BITSET for the value 0, with CLOCK_REALTIME.
     Span { syscall: Some(202), args: [1, 393, 0, 0], waker: Some(waker), ..row(own, times, FUTEX) }
 }
 
@@ -90,15 +90,15 @@ fn found(rec: &Recording) -> Vec<Finding> {
     check(&Evidence::of(rec)).unwrap()
 }
 
-/// Kind, who pays, who is to blame.
+/// Kind, victim, culprit.
 fn told(rec: &Recording) -> Vec<(Kind, String, Option<String>)> {
     let party =
         |finding: Finding| (finding.kind, finding.victim.id, finding.culprit.map(|culprit| culprit.id));
     found(rec).into_iter().map(party).collect()
 }
 
-/// Three threads: each sleeps for 10 ms with a word of the program in its hands, wakes the next, and sleeps for 5 ms without it. Or the first thread
-/// of the process wakes each of them in turn.
+/// Three threads: each sleeps for 10 ms while it holds a futex word of the program, wakes up the next, and sleeps for 5 ms without the word. Or
+/// the first thread of the process wakes up each of them in turn.
 fn turns(by_turns: bool) -> Recording {
     let mut spans = vec![row((10, 10), (0, 5, 1000), NAPS)];
     for thread in 0..3 {
@@ -131,7 +131,7 @@ fn threads_that_are_woken_for_a_job_wait_for_no_lock() {
     assert_eq!(found(&turns(false)), Vec::new());
 }
 
-/// The client 7 is answered by 20, a thread of a service; that waits for 21, another of its threads, which ran.
+/// Thread 20 of a service answers the client 7. It waits for 21, another thread of the service, which ran.
 fn internal(began: u64) -> Recording {
     let mut asks = row((7, 7), (0, 10, 610), POLLS);
     (asks.syscall, asks.args, asks.waker) =
@@ -157,7 +157,11 @@ fn internal(began: u64) -> Recording {
 fn a_thread_that_was_at_other_work_before_holds_up_whom_its_process_answers() {
     let rec = internal(0);
     assert_eq!(told(&rec), [(Kind::Cause, "7".to_owned(), Some("21".to_owned()))]);
-    assert!(found(&rec)[0].title.ends_with("at work before it was asked"), "{}", found(&rec)[0].title);
+    assert!(
+        found(&rec)[0].title.ends_with("at other work when the request came"),
+        "{}",
+        found(&rec)[0].title
+    );
 }
 
 #[test]
@@ -167,10 +171,11 @@ fn a_thread_that_began_when_it_was_asked_is_busy_and_no_cause() {
     spans.retain(|span| span.pid != 21);
     spans.extend([at_word((21, 20), (0, 0, 11), 20), row((21, 20), (11, 1000, 1000), 0)]);
     assert_eq!(told(&rec), [(Kind::Busy, "21".to_owned(), None)]);
-    assert!(found(&rec)[0].title.contains("works on what it was asked for"), "{}", found(&rec)[0].title);
+    assert!(found(&rec)[0].title.contains("works on what was requested"), "{}", found(&rec)[0].title);
 }
 
-/// ... and looks at its watch while it waits: the last look was seen to end by the other's hand once, and is too short for a row otherwise.
+/// The same, but thread 20 wakes up by timeout while it waits. The other thread was seen once to end the last such wait, which is otherwise too
+/// short for a row.
 fn looks(seen: bool) -> Recording {
     let look = |times| {
         let timer = Waker { context: Context::Hardirq, ..Waker::default() };
@@ -194,8 +199,12 @@ fn looks(seen: bool) -> Recording {
 #[test]
 fn the_thread_that_ends_waits_at_a_word_is_who_ended_one_whose_end_had_no_row() {
     let title = |seen: bool| found(&looks(seen)).remove(0).title;
-    assert!(title(true).ends_with("t21 (on CPU), at work before it was asked"), "{}", title(true));
-    assert!(!title(false).contains("t21"), "nobody was seen to end any: {}", title(false));
+    assert!(
+        title(true).ends_with("t21 (on CPU), which was at other work when the request came"),
+        "{}",
+        title(true)
+    );
+    assert!(!title(false).contains("t21"), "no thread was seen to end a wait: {}", title(false));
 }
 
 #[test]
@@ -213,8 +222,8 @@ fn short_work_that_was_begun_before_is_no_queue() {
     assert_eq!(told(&rec), [(Kind::Busy, "21".to_owned(), None)]);
 }
 
-/// A client that asks again at once, and a service that computes for 60 ms over each answer, and rests for too short a time for a row. TCP tells the
-/// time of a request to a tick: it may have come 2 ms later than that.
+/// A client that sends the next request at once, and a service that computes 60 ms for each answer and sleeps too briefly for a row. TCP knows the
+/// time of a request to a tick: the request may have come 2 ms later than that.
 fn asks_again(runs: impl Iterator<Item = (u64, u64)>) -> Recording {
     let (mut spans, mut at) = (vec![row((21, 20), (0, 1000, 1000), 0)], 0);
     while at + 61 <= 1000 {
@@ -237,10 +246,10 @@ fn who_begins_when_it_is_asked_had_no_other_work() {
     let each = (0..17).map(|at| (at * 61, at * 61 + 60));
     assert_eq!(told(&asks_again(each)), [(Kind::Busy, "21".to_owned(), None)]);
     let other = told(&asks_again([(0, 1000)].into_iter()));
-    assert_eq!(other, [(Kind::Cause, "7".to_owned(), Some("21".to_owned()))], "it never rested");
+    assert_eq!(other, [(Kind::Cause, "7".to_owned(), Some("21".to_owned()))], "it never slept");
 }
 
-/// A client that is not answered by 20; this process has threads that wait in these functions.
+/// Process 20 does not answer a client. It has threads that wait in these functions.
 fn unanswered(threads: &[u32]) -> Recording {
     let mut asks = row((7, 7), (0, 100, 1000), POLLS);
     let end = OtherEnd {
@@ -270,7 +279,7 @@ fn who_is_not_answered_by_an_idle_service_may_wait_for_news() {
     assert_eq!(found(&unanswered(&[])), Vec::new());
 }
 
-/// 7 waits for a lock of a file that 9 has, which sleeps; both are called by these names.
+/// Task 7 waits for a lock on a file that task 9 holds while it sleeps. The two tasks have these names.
 fn by_file(names: [&str; 2]) -> Recording {
     let waker = Waker { pid: 9, tgid: 9, context: Context::Task, ..Waker::default() };
     let mut waits = Span { waker: Some(waker), ..row((7, 7), (0, 10, 900), 6) };
@@ -287,7 +296,7 @@ fn by_file(names: [&str; 2]) -> Recording {
     rec
 }
 
-/// The client 7 is answered after so many of 3,000 ms by 20, which has waited for this peer meanwhile.
+/// Task 20 answers the client 7 after `ms` of 3,000 ms, and has waited for this peer meanwhile.
 fn behind(peer: &str, ms: u64) -> Recording {
     let mut asks = row((7, 7), (0, 10, 10 + ms), POLLS);
     (asks.syscall, asks.args) = (Some(7), [3, 1, 1, 20]);
@@ -313,12 +322,16 @@ fn a_service_that_waits_for_another_host_holds_up_its_client_for_as_long() {
     let told = told(&rec);
     assert_eq!((told.len(), told[0].0, &*told[0].1), (1, Kind::Cause, "7"), "{told:?}");
     assert!(found(&rec)[0].title.contains("10.1.2.3:5432"), "{}", found(&rec)[0].title);
-    assert_eq!(found(&behind("10.1.2.3:5432", 400)), Vec::new(), "it has come");
-    assert_eq!(found(&behind("127.0.0.1:40001", 2000)), Vec::new(), "of this host: data that is held back");
+    assert_eq!(found(&behind("10.1.2.3:5432", 400)), Vec::new(), "the answer has come");
+    assert_eq!(
+        found(&behind("127.0.0.1:40001", 2000)),
+        Vec::new(),
+        "a peer on this host: data that is held back"
+    );
 }
 
-/// The program 7 logs through a unix socket that is full; the daemon's reader 20 looks at its watch before it takes the line. Its writer 21, where there
-/// is one, cannot send to 9, which sleeps.
+/// The program 7 logs through a unix socket that is full. The daemon's reader 20 wakes up by timeout before it takes the line. Its writer 21, if
+/// there is one, cannot send to 9, which sleeps.
 fn logs(has_writer: bool) -> Recording {
     let waker = Waker { pid: 20, tgid: 20, context: Context::Task, ..Waker::default() };
     let sends = Span { waker: Some(waker), syscall: Some(44), ..row((7, 7), (0, 10, 810), LOGS) };

@@ -1,4 +1,4 @@
-//! Long waits in D state whose end nobody saw: what they were for is told, and a frozen file system by its lock.
+//! Long waits in D state whose end was not seen. The finding names what the tasks waited for; a frozen file system is known by its lock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::Evidence;
 use crate::graph::UNKNOWN;
 use crate::own_work::{OwnWork, Whose};
 
-/// A single wait of this length in D state, for what nobody was seen to have, is no crowd before a lock.
+/// A single wait of this length in D state, for a thing without a known holder, is more than a crowd in front of a lock.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// Long waits in D state whose end nobody saw, by what they were for.
+/// Long waits in D state whose end was not seen, by what they were for.
 pub(super) fn all(ev: &Evidence<'_>, tasks: &[Task], own: &OwnWork<'_, '_>) -> Vec<(Cause, Waits)> {
     let users: BTreeSet<u32> = tasks.iter().filter(|task| !task.kthread).map(|task| task.pid).collect();
     let mut all: Vec<(Cause, Waits)> = Vec::new();
     for reported in ev.host_chains() {
         let chain = &reported.chain;
-        // What somebody has who does this and that is his; what a task writes out itself takes as long as its disk does.
+        // A chain with a known holder belongs to that holder. Data that a task writes out itself takes as long as its disk does.
         let [first, last] = chain.hops.as_slice() else { continue };
         let nobody = last.reason == Reason::Open || last.detail == Detail::Thing(Thing::HolderNotSeen);
         let own_data = matches!(first.reason, Reason::Journal | Reason::Writeback | Reason::BlockIo);
@@ -59,7 +59,7 @@ pub(super) fn all(ev: &Evidence<'_>, tasks: &[Task], own: &OwnWork<'_, '_>) -> V
 }
 
 /// Only freezing a file system takes this lock to write (fs/super.c, freeze_super; percpu_rw_semaphore of struct sb_writers),
-/// and whoever did so may have ended since.
+/// and the process that did it may have ended since.
 const FREEZING: &str = "s_writers of a file system";
 
 pub(super) fn finding(ev: &Evidence<'_>, homes: &Homes, cause: &Cause, waits: &Waits) -> Option<Finding> {
@@ -71,10 +71,14 @@ pub(super) fn finding(ev: &Evidence<'_>, homes: &Homes, cause: &Cause, waits: &W
     let head = cause.chain.hops.first()?;
     let is_frozen = matches!(&head.detail, Detail::Lock { name, .. } if name == FREEZING);
     let (what, whose) = match is_frozen {
-        true => {
-            ("a frozen file system".to_owned(), "a file system that is frozen waits for its thaw".to_owned())
-        }
-        false => (head.detail.to_string(), "who has it, or is to end the wait, was not seen".to_owned()),
+        true => (
+            "a frozen file system".to_owned(),
+            "the file system was frozen, and writers wait for its thaw".to_owned(),
+        ),
+        false => (
+            head.detail.to_string(),
+            "the task that holds it, or that has to end the wait, was not seen".to_owned(),
+        ),
     };
     let title = format!("{} waited {} for {}: {whose}", head.who, seconds(cause.time), head.detail);
     let mut finding = Finding::cause(RULE.id, homes.payer(ev, &victims, None), loss.likely)
@@ -84,7 +88,7 @@ pub(super) fn finding(ev: &Evidence<'_>, homes: &Homes, cause: &Cause, waits: &W
         .raw_wait(cause.time)
         .by(Culprit::new(SubjectKind::Kernel, what.clone(), what))
         .check(
-            "who waits in the kernel now, and in which function",
+            "the tasks that wait in the kernel now, and in which function",
             "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
         );
     finding.chain.clone_from(&cause.chain.hops);
@@ -94,7 +98,7 @@ pub(super) fn finding(ev: &Evidence<'_>, homes: &Homes, cause: &Cause, waits: &W
             true => "thaw it (fsfreeze -u and its mount point), or end the snapshot or backup that froze it"
                 .to_owned(),
             false => {
-                format!("look at the stack of {} in the kernel: it tells what was to end its wait", head.who)
+                format!("look at the kernel stack of {}: it shows what has to end its wait", head.who)
             }
         }),
     )

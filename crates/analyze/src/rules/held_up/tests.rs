@@ -6,7 +6,7 @@ use super::super::answer_fixture::answer_of;
 use super::*;
 
 const MS: u64 = 1_000_000;
-/// Functions of the kernel in which the two sleep.
+/// Kernel functions in which the two tasks sleep.
 const WAITS: [(u32, &[&str]); 6] = [
     (1, &["schedule", "locks_lock_inode_wait", "__do_sys_flock"]),
     (2, &["schedule", "do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"]),
@@ -34,7 +34,7 @@ fn row(pid: u32, comm: &str, (from, at, woken): (u64, u64, u64), stack: Option<u
     }
 }
 
-/// The task 7 waits for what 9 has, for `held` ms of a second. Meanwhile 9 is in the wait of that number.
+/// Task 7 waits for task 9 for `held` ms of a second, in wait `wanted` of [`WAITS`]. Meanwhile task 9 is in wait `meanwhile`.
 fn host(wanted: u32, held: u64, meanwhile: u32) -> Recording {
     let waker = Waker { pid: 9, context: Context::Task, ..Waker::default() };
     let waits = Span { waker: Some(waker), ..row(7, "php", (0, 10, 10 + held), Some(wanted)) };
@@ -74,7 +74,7 @@ fn fires_when_who_has_a_lock_of_a_file_sleeps() {
     assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
     assert_eq!((found[0].victim.id.as_str(), found[0].culprit.as_ref().unwrap().id.as_str()), ("7", "9"));
     let lost = found[0].lost.unwrap().as_millis();
-    assert!((590..=600).contains(&lost), "it does not sleep else: {lost}");
+    assert!((590..=600).contains(&lost), "it has no other sleep: {lost}");
     assert!(found[0].title.starts_with("php waited 5"), "{}", found[0].title);
 }
 
@@ -99,7 +99,7 @@ fn fires_when_who_has_the_lock_is_traced_and_nobody_lets_it_go_on() {
     assert!(found[0].title.contains("batch, which waits for its tracer"), "{}", found[0].title);
 }
 
-/// Stuck in D state in these functions of the kernel, and nobody was seen to end it.
+/// A task that is stuck in D state in these kernel functions. No task was seen to end the wait.
 fn stuck(kernel: &[&str], ms: u64) -> Recording {
     let mut rec = host(1, 600, 2);
     rec.meta.window_ns = 3000 * MS;
@@ -127,7 +127,7 @@ fn fires_when_a_wait_in_d_state_lasts_whoever_is_behind_it() {
     assert_eq!(found(&frozen, 900), Vec::new(), "less than a second is a crowd");
 }
 
-/// What it waits for is in its stack.
+/// Only the stack shows what the task waits for.
 #[test]
 fn cannot_tell_of_a_wait_in_d_state_where_all_stacks_are_lost() {
     let mut rec = stuck(&["schedule", "some_drivers_wait", "vfs_read"], 2000);
@@ -142,7 +142,7 @@ fn cannot_tell_who_is_a_stranger_where_groups_are_lost() {
     assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "task list was not recorded");
     let mut held = host(1, 400, 2);
     held.tables.cgroups = None;
-    assert_eq!(found(&held).len(), 1, "what it has found it tells");
+    assert_eq!(found(&held).len(), 1, "it still reports what it has found");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn is_quiet_about_short_waits_and_about_sleeps_that_absorb_them() {
     assert_eq!(found(&host(1, 30, 2)), Vec::new());
     let mut rec = host(1, 200, 2);
     for task in rec.tables.tasks.iter_mut().flatten() {
-        // It rests for most of the second anyway.
+        // The task sleeps for most of the second anyway.
         (task.sleep_ns, task.exec_ns) = (900 * MS, 100 * MS);
     }
     assert_eq!(found(&rec), Vec::new());
@@ -158,7 +158,7 @@ fn is_quiet_about_short_waits_and_about_sleeps_that_absorb_them() {
 
 #[test]
 fn a_reader_of_what_somebody_makes_now_and_then_is_not_held_up() {
-    assert_eq!(found(&host(4, 600, 2)), Vec::new(), "nobody has asked");
+    assert_eq!(found(&host(4, 600, 2)), Vec::new(), "no request was sent");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn without_waits_it_cannot_tell() {
     assert!(check(&Evidence::of(&Recording::default())).is_err());
 }
 
-/// A client of a service that sleeps over each of its requests, both started by one shell: told where the service has accepted the connection.
+/// A client of a service that sleeps before it answers each request, both started by one shell: reported if the service accepted the connection.
 #[test]
 fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree() {
     let waits = |serves: bool, parent: u32, session: u32| {
@@ -200,11 +200,11 @@ fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree
     };
     assert_eq!(waits(true, 77, 77), ["7"]);
     assert_eq!(waits(true, 77, 9), ["7"], "the shell has given the service a session, and not its client");
-    assert!(waits(false, 77, 77).is_empty(), "an end of a pair");
+    assert!(waits(false, 77, 77).is_empty(), "one end of a socket pair");
     assert!(waits(true, 9, 77).is_empty(), "it has started its client");
 }
 
-/// Through a unix socket: of the thread that answered it is known when it was woken with the request.
+/// Through a unix socket: it is known when the request woke up the thread that answered.
 #[test]
 fn a_service_that_a_request_through_a_unix_socket_has_woken_was_asked() {
     let told = |before_ns: Option<u64>| {
@@ -218,8 +218,8 @@ fn a_service_that_a_request_through_a_unix_socket_has_woken_was_asked() {
         found(&rec).len()
     };
     assert_eq!(told(Some(600 * MS)), 1);
-    assert_eq!(told(Some(580 * MS)), 0, "while the client slept: by another thread of it");
-    assert_eq!(told(None), 0, "it may be news");
+    assert_eq!(told(Some(580 * MS)), 0, "while the client slept: another thread of it sent the request");
+    assert_eq!(told(None), 0, "the answer may be news that no request asked for");
 }
 
 /// Client, relay and service, all started by one shell, in one session.
@@ -247,11 +247,11 @@ fn a_service_behind_a_relay_keeps_waiting_whom_that_one_has_accepted_also_in_its
         found(&rec).into_iter().map(|finding| finding.victim.id).collect::<Vec<_>>()
     };
     assert_eq!(waits(true, 77), ["7"]);
-    assert!(waits(false, 77).is_empty(), "ends of pairs");
+    assert!(waits(false, 77).is_empty(), "ends of socket pairs");
     assert!(waits(true, 7).is_empty(), "the client has started the service at the end");
 }
 
-/// Between long waits a client asks so often that its other waits have no rows: what their stacks say of them counts.
+/// Between long waits a client sends requests so often that its other waits have no rows: the stacks of these waits decide.
 #[test]
 fn short_waits_for_answers_are_no_rests_that_absorb_the_long_ones() {
     let (_, reads) = WAITS[5];
@@ -269,8 +269,8 @@ fn short_waits_for_answers_are_no_rests_that_absorb_the_long_ones() {
         found(&rec).iter().filter_map(|finding| finding.lost).map(|lost| lost.as_millis()).collect::<Vec<_>>()
     };
     assert!(matches!(lost(reads, [400, 890], true)[..], [490..=500]), "{:?}", lost(reads, [400, 890], true));
-    assert!(lost(reads, [0, 890], true).is_empty(), "waits that have rows: of news, for all that is known");
-    assert!(lost(reads, [400, 700], true).is_empty(), "of the rest nothing is known");
+    assert!(lost(reads, [0, 890], true).is_empty(), "waits that have rows: they may be waits for news");
+    assert!(lost(reads, [400, 700], true).is_empty(), "nothing is known about the rest");
     assert!(lost(reads, [400, 890], false).is_empty(), "it waits for news");
     let naps = ["do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"];
     assert!(lost(&naps, [400, 890], true).is_empty());

@@ -1,9 +1,10 @@
-//! Tasks that are made to sleep because their group is above memory.high. No page need come back for that: a heap that grows
-//! is enough.
+//! Tasks that are made to sleep because their cgroup is above memory.high. A heap that grows is enough for that: no page has to be
+//! read again.
 //!
-//! The kernel charges first and makes the task sleep afterwards, the longer the further the group is above its limit, up
-//! to 2 s a time (mm/memcontrol.c, mem_cgroup_handle_over_high). Of nested groups that one decides which is furthest above its
-//! own (mem_find_max_overage). A hard limit never does that; memory.swap.high does, and is not told here.
+//! The kernel charges the pages first and makes the task sleep afterwards. The further the cgroup is above its limit, the longer
+//! is the sleep, up to 2 s at a time (mm/memcontrol.c, mem_cgroup_handle_over_high). With nested cgroups, the one that is furthest
+//! above its own limit decides (mem_find_max_overage). A hard limit never makes tasks sleep. memory.swap.high does, and is not
+//! reported here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,20 +25,20 @@ use crate::{Evidence, cpu::spread, names, wait_reasons};
 /// Levels of cgroups that are searched.
 const MAX_DEPTH: usize = 64;
 
-/// Timelines, with the stacks that tell what a wait was for.
+/// Timelines, with the stacks that show what a wait was for.
 fn timelines<'r>(ev: &Evidence<'r>) -> Result<&'r [Span], Missing> {
     ev.has_stacks().and_then(|()| ev.spans())
 }
 
-/// Waits of tasks that a memory limit held back.
+/// Sleeps that a memory limit imposed on tasks.
 fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
     let stacks = ev.stacks().clone();
     let blocked = spans.iter().filter(|span| span.state == State::Blocked);
     blocked.filter(move |span| wait_reasons::of(span, &stacks).reason == Reason::MemoryLimit)
 }
 
-/// Whether a memory limit held any task, or made it wait for its group's own reclaim. Without timelines that is known
-/// where no group has a limit.
+/// Whether a memory limit made a task sleep, or made it wait for its own cgroup's reclaim. Without timelines this is known only
+/// where no cgroup has a limit.
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let stacks = ev.stacks().clone();
     let reclaims = |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(LIMIT_RECLAIM);
@@ -48,7 +49,7 @@ pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     }
 }
 
-/// A finding for each limit that held somebody.
+/// A finding for each limit that made tasks sleep.
 pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let groups = ev.cgroups().unwrap_or_default();
     let spans = match timelines(ev) {
@@ -76,7 +77,7 @@ pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found: Vec<Finding> = by_group.into_iter().filter_map(of).collect();
     if Duration::from_nanos(nobodys) > ev.window().mul_f64(WORTH_IT) {
         const WHY: &str =
-            "none of their groups is above its memory.high, or was in the window as far as is known";
+            "no cgroup of these tasks is above its memory.high, and none is known to have been in the window";
         found.push(Finding::cannot_tell(
             RULE.id,
             Missing::unclear("which limit on memory made tasks sleep", WHY),
@@ -85,13 +86,13 @@ pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Its memory.high; version 1 has none.
+/// The cgroup's memory.high; cgroup v1 has none.
 fn high_of(group: &Cgroup) -> Option<u64> {
     group.memory.as_ref().filter(|_| !is_v1(group))?.high
 }
 
-/// Of a group and those above it the one that is furthest above its memory.high. Where memory was given back before the
-/// window ended: the one that was above it most often.
+/// The cgroup that is furthest above its memory.high, among `from` and its parents. Where the memory was freed before the window
+/// ended: the cgroup that was above its memory.high most often.
 fn held_by<'r>(ev: &Evidence<'r>, from: u64) -> Option<&'r Cgroup> {
     let up = |group: &&'r Cgroup| ev.cgroup(group.parent);
     let all = std::iter::successors(ev.cgroup(from), up).take(MAX_DEPTH);
@@ -114,7 +115,7 @@ fn used(group: &Cgroup) -> u64 {
     group.memory.as_ref().map_or(0, |memory| memory.usage)
 }
 
-/// `None`: nobody noticed.
+/// `None`: no task lost a noticeable time.
 fn finding(
     ev: &Evidence<'_>,
     group: &Cgroup,
@@ -139,7 +140,7 @@ fn finding(
             .share_of(loss.lived)
             .between(loss.low, loss.high),
         false => Finding::risk(RULE.id, victim.clone())
-            .titled(format!("{what}; they sleep enough by themselves to absorb it")),
+            .titled(format!("{what}; their own sleeps are long enough to absorb it")),
     };
     let file = file_of(group, true);
     let hop = Hop {
@@ -162,7 +163,8 @@ fn finding(
     Some(with_what_fills_it(found, uses, &files(group), tasks, raised))
 }
 
-/// A limit above what the group uses. Its memory.max has to stay above that: there the kernel kills.
+/// Fixes that raise the limit above what the cgroup uses. Its memory.max has to stay above the new limit: at memory.max the kernel
+/// kills.
 fn with_fixes(found: Finding, ev: &Evidence<'_>, group: &Cgroup, high: u64, tasks: &[&Task]) -> Finding {
     const MIB: u64 = 1 << 20;
     let enough = used(group).saturating_add(used(group) / 4).div_ceil(MIB).saturating_mul(MIB);
@@ -175,7 +177,7 @@ fn with_fixes(found: Finding, ev: &Evidence<'_>, group: &Cgroup, high: u64, task
         let undo = command!("echo {} > {}", limit, file);
         found = found.fix(
             format!(
-                "first raise its memory.max of {}, at which its tasks are killed (undo: {})",
+                "first raise its memory.max of {}, at which the kernel kills its tasks (undo: {})",
                 Bytes(limit),
                 &*undo
             ),
@@ -185,7 +187,10 @@ fn with_fixes(found: Finding, ev: &Evidence<'_>, group: &Cgroup, high: u64, task
     let file = file_of(group, true);
     let undo = command!("echo {} > {}", high, file);
     found = found.fix(
-        format!("raise the limit above what it uses, or make it use less (undo: {})", &*undo),
+        format!(
+            "raise the limit above what the cgroup uses (costs memory of the host), or make it use less (undo: {})",
+            &*undo
+        ),
         command!("echo {} > {}", raised, file),
     );
     let met = Limited {
@@ -211,7 +216,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const MIB: u64 = 1 << 20;
 
-    /// Groups one below the other, from the top: usage, memory.high, memory.max, in MiB. A task of the last was held `held_ms` of 3 s.
+    /// Nested cgroups, from the top: usage, memory.high, memory.max, in MiB. A task of the last one was made to sleep for `held_ms` of
+    /// 3 s.
     fn host(groups: &[(u64, Option<u64>, Option<u64>)], held_ms: u64, slept_ms: u64) -> Recording {
         let paths: Vec<String> =
             (0..groups.len()).map(|at| (0..=at).map(|n| format!("/g{n}")).collect::<String>()).collect();
@@ -320,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A hard limit makes nobody sleep, and a group with room has held nobody.
+    /// A hard limit makes no task sleep, and neither does a cgroup with room.
     #[test]
     fn cannot_tell_where_no_group_is_above_its_high_limit() {
         for groups in [&[(60, None, Some(256))][..], &[(5120, Some(10240), None), (1, Some(64), None)]] {
@@ -381,7 +387,7 @@ mod tests {
         assert_eq!(kinds, [Kind::CannotTell, Kind::Cause]);
     }
 
-    /// Its own reclaim may go on for as long as it finds pages, and nobody is made to sleep for the limit as such.
+    /// The cgroup's own reclaim may go on for as long as it finds pages, and no task is made to sleep for the limit itself.
     #[test]
     fn reclaim_at_a_limit_is_not_ruled_out() {
         let mut rec = host(&[(64, Some(64), None)], 1500, 0);

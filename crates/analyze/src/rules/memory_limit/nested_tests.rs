@@ -1,4 +1,4 @@
-//! Nested limits: those that would be met next are to be raised, too.
+//! Nested limits: the limits that would be reached next are to be raised, too.
 
 use whyslow_model::table::{Cgroup, CgroupMemory};
 
@@ -7,7 +7,7 @@ use crate::rules::memory_fixture::{Host, MS};
 
 const LIMIT: u64 = 64 << 20;
 
-/// Commands of the fixes, where the tasks' group has a limit of 64 MiB, and one above it this limit and usage.
+/// Commands of the fixes, where the tasks' cgroup has a limit of 64 MiB, and its parent has this limit and usage.
 fn commands(limit: Option<u64>, usage: u64, hits: [u64; 2]) -> Vec<String> {
     let host = Host::new("/pod/app").refaults(90_000, 100_000, 0).filled(800 * MS, 700 * MS);
     let mut rec = host.reclaimed(500 * MS).recording();
@@ -35,6 +35,6 @@ fn of_two_that_are_alike_both_are_to_be_raised() {
         .map(|path| format!("echo {} > /sys/fs/cgroup/memory{path}/memory.limit_in_bytes", 2 * LIMIT));
     assert_eq!(commands(Some(LIMIT), LIMIT, [0, 9]), [app.clone(), pod.clone()]);
     assert_eq!(commands(Some(LIMIT), LIMIT, [9, 0]), [pod, app.clone()]);
-    assert_eq!(commands(Some(8 * LIMIT), LIMIT, [0, 9]), std::slice::from_ref(&app), "the other has room");
+    assert_eq!(commands(Some(8 * LIMIT), LIMIT, [0, 9]), std::slice::from_ref(&app), "the parent has room");
     assert_eq!(commands(None, LIMIT, [0, 9]), [app]);
 }

@@ -1,4 +1,4 @@
-//! Rows in which what was written was held back, and who waited meanwhile.
+//! Sleeps while TCP held back data that the thread had written, and the threads that waited for these data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::IT;
 use crate::graph::HostChain;
 use crate::wait_reasons::{held_back, is_answer, task_behind};
 
-/// From where to where data went, and the network namespace.
+/// The source and the destination address of data, and the network namespace.
 type Way<'r> = (&'r str, &'r str, u32);
 
-/// What was held back in one sleep.
+/// The time in one sleep for which data were held back.
 #[derive(Clone, Copy)]
 struct Stretch {
     from: u64,
@@ -21,7 +21,7 @@ struct Stretch {
     by: u32,
 }
 
-/// What a thread had of the time of its sleeps with data held back.
+/// A thread's sleeps with data held back.
 #[derive(Default, Clone)]
 struct Thread {
     held_ns: u64,
@@ -30,15 +30,15 @@ struct Thread {
     service: String,
 }
 
-/// All of a window.
+/// All such sleeps of the window.
 #[derive(Default)]
 pub(super) struct Held<'r> {
-    /// In their order.
+    /// By connection, sorted by time.
     ways: BTreeMap<Way<'r>, Vec<Stretch>>,
     threads: BTreeMap<u32, Thread>,
 }
 
-/// A thread's waits for what was held back.
+/// A thread's waits for data that were held back.
 pub(super) struct Late {
     pub pid: u32,
     pub time: Duration,
@@ -63,8 +63,8 @@ impl<'r> Held<'r> {
         all
     }
 
-    /// Waits for the second part of an answer, which was written with the first. An acknowledgement's timer sends it, in whatever task that
-    /// meets: no waker tells who, and the one who waits has not asked since the first part.
+    /// Waits for the second part of an answer that was written together with the first part. The acknowledgement timer makes TCP send it, in
+    /// the context of any task: so the waker does not name the sender, and the waiter has sent no request since the first part.
     pub fn late(&self, spans: &'r [Span]) -> Vec<Late> {
         if self.ways.is_empty() {
             return Vec::new();
@@ -87,7 +87,7 @@ impl<'r> Held<'r> {
         (ns > 0).then_some(Late { pid: span.pid, time, times: 1, worst: time, by })
     }
 
-    /// What of the time of a chain that ends at such a wait its data were held back.
+    /// The part of a chain's time for which data were held back, if the chain ends at such a wait.
     pub fn shared_out(&self, reported: &HostChain<'_>) -> Vec<Late> {
         let chain = &reported.chain;
         let is_it = chain.hops.last().is_some_and(|last| last.detail == IT);
@@ -108,11 +108,11 @@ impl<'r> Held<'r> {
         reported.heads.iter().map(late).collect()
     }
 
-    /// To which this thread wrote, or that it was.
+    /// The address of the service that this thread wrote to, or that it belongs to.
     pub fn service(&self, thread: Option<u32>) -> Option<&str> {
         Some(self.threads.get(&thread?)?.service.as_str()).filter(|address| !address.is_empty())
     }
 }
 
-/// Stretches of one connection that a wait may meet: it lies in one, or ends with one.
+/// Most stretches of one connection that are searched for a wait: the wait lies in one of them, or ends with one of them.
 const MOST_LOOKS: usize = 4;

@@ -12,7 +12,7 @@ fn ends(local: &str, peer: &str, serves: bool) -> Option<Ends> {
     Some(Ends { local: local.into(), peer: peer.into(), serves, ..Ends::default() })
 }
 
-/// A read from a connection, from `at` ms on for 44 ms, which an acknowledgement's timer ended; it sent last so many ms before.
+/// A read from a connection, from `at` ms on for 44 ms, which the acknowledgement timer ended. The thread had sent last `sent_before` ms before.
 fn read(pid: u32, at: u64, sent_before: u64, held_back: bool) -> Span {
     let (local, peer) = if pid == 7 { (CLIENT, SERVICE) } else { (SERVICE, CLIENT) };
     let delivery = Delivery {
@@ -38,7 +38,7 @@ fn read(pid: u32, at: u64, sent_before: u64, held_back: bool) -> Span {
     }
 }
 
-/// A client of the service 7 waits for it.
+/// A client of the service 7 waits for that service.
 #[test]
 fn who_waits_above_such_a_wait_pays() {
     use crate::rules::answer_fixture::answer_of;
@@ -66,7 +66,7 @@ fn stretches_of_several_threads_are_put_in_their_order() {
     assert!((340..=362).contains(&lost), "9 times 40 ms: {lost}");
 }
 
-/// The client 7 and the service 9, for a second.
+/// The client 7 and the service 9, for 1 s.
 fn host(spans: Vec<Span>) -> Recording {
     let waits = |pid: u32| spans.iter().filter(|span| span.pid == pid).count() as u64 * 44 * MS;
     let task = |pid: u32, comm: &str| Task {
@@ -87,7 +87,7 @@ fn host(spans: Vec<Span>) -> Recording {
     rec
 }
 
-/// So many times in 900 ms.
+/// The rows of `of`, 9 times in 900 ms.
 fn times(of: impl Fn(u64) -> Vec<Span>) -> Vec<Span> {
     let mut all: Vec<Span> = (0..9).flat_map(|n| of(n * 100 + 5)).collect();
     all.sort_by_key(|span| (span.pid, span.at_ns));
@@ -126,7 +126,7 @@ fn the_second_part_of_an_answer_counts_while_the_service_holds_it_back() {
 #[test]
 fn is_quiet_where_nothing_is_held_back_or_the_other_end_takes_the_time() {
     assert_eq!(found(times(|at| vec![read(7, at, 44, false)])), Vec::new());
-    assert_eq!(found(times(|at| vec![read(7, at, 30, true)])), Vec::new(), "it answers after 30 ms");
+    assert_eq!(found(times(|at| vec![read(7, at, 30, true)])), Vec::new(), "the service answers after 30 ms");
     assert_eq!(
         found(times(|at| vec![read(9, at, 2, true)])),
         Vec::new(),

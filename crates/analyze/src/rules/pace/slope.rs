@@ -1,8 +1,8 @@
-//! How much less a task sleeps the longer it waited before: a line through all its pairs of a wait and the sleep after it.
+//! How much less a task sleeps after a longer wait: the slope of a line through all pairs of a wait and the sleep after it.
 
-/// With fewer pairs a line says nothing.
+/// With fewer pairs a line means nothing.
 const ENOUGH: f64 = 5.0;
-/// Waits that differ by less than this part of their mean tell nothing of what depends on them.
+/// Waits that differ by less than this part of their mean do not show how the sleeps depend on them.
 const VARIED: f64 = 0.3;
 
 /// Sums over pairs, in nanoseconds.
@@ -26,7 +26,8 @@ impl Pairs {
         self.products += wait * sleep;
     }
 
-    /// It sleeps, and by less than this part of a wait less than it would without: surely, so far as the pairs scatter about their line.
+    /// Whether the task sleeps, and a wait shortens the sleep after it by less than this part of the wait. Two standard errors, from the scatter of
+    /// the pairs about their line, are allowed for.
     pub fn is_flat(&self, part: f64) -> bool {
         if self.count < ENOUGH || self.sleeps <= 0.0 {
             return false;

@@ -1,8 +1,8 @@
-//! Sleeps and waits as they come.
+//! Sequences of sleeps and waits.
 
 use super::*;
 
-/// Waits of so long each.
+/// Whether the sleeps of these rows are as ever: (after a wait, how long), where each wait is as long as `wait`.
 fn sleeps(rows: &[(bool, f64)], wait: f64) -> bool {
     let mut all = Sleeps::default();
     for (waited, slept) in rows {
@@ -19,17 +19,17 @@ fn who_sleeps_though_it_is_late_does_not_hurry() {
     let after = |sleep_ns: u64, ns: u64, rests: bool| {
         let mut all = Sleeps { rests, ..Sleeps::default() };
         for _ in 0..5 {
-            // In pieces: a stretch is cut each 10 ms, and by each wait for a CPU.
+            // In pieces: the timeline cuts a stretch every 10 ms, and at each wait for a CPU.
             (0..4).for_each(|_| all.goes_on(ns / 4, sleep_ns / 4));
             all.waits_again(20_000_000, false);
         }
         all.are_as_ever()
     };
     assert!(after(1_800_000, 2_500_000, true), "sleeps too short for a row");
-    assert!(!after(1_800_000, 2_500_000, false), "short waits for others");
-    assert!(!after(200_000, 2_500_000, true), "it hurries");
-    assert!(!after(0, 0, true), "it has something to do at once");
-    assert!(!after(15_000_000, 20_000_000, true), "it may have made up for the wait by then");
+    assert!(!after(1_800_000, 2_500_000, false), "short waits for other tasks");
+    assert!(!after(200_000, 2_500_000, true), "the task hurries");
+    assert!(!after(0, 0, true), "the task has something to do at once");
+    assert!(!after(15_000_000, 20_000_000, true), "the task may have made up for the wait by then");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn who_was_not_seen_to_rest_has_no_rest() {
         all
     };
     assert!(waits(false).has_no_rest());
-    assert!(!waits(true).has_no_rest(), "its rests are too short for rows");
+    assert!(!waits(true).has_no_rest(), "the rests are too short for rows");
     let mut rested = waits(false);
     rested.slept(5.0);
     assert!(!rested.has_no_rest() && !Sleeps::default().has_no_rest());
@@ -83,7 +83,7 @@ fn who_rests_as_ever_keeps_no_pace_and_who_sleeps_less_after_a_wait_does() {
         "a wait that is short for its sleep"
     );
     let skips = [(false, 5.0), (true, 0.0), (true, 0.0), (true, 5.0)].repeat(3);
-    assert!(!sleeps(&skips, 5.0), "who has not slept between two waits has made up for the first");
+    assert!(!sleeps(&skips, 5.0), "a task that has not slept between two waits has made up for the first");
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn a_wait_that_goes_on_is_part_of_the_answer() {
     all.ended_for_nothing(10);
     all.note(&Span::default(), 20);
     all.note(&Span::default(), 5);
-    assert_eq!(all.asked_ns(), 30, "the third was not asked for, for all that is known");
+    assert_eq!(all.asked_ns(), 30, "no request is known for the third wait");
     let mut all = Answers::default();
     all.ended_for_nothing(10);
     all.note(&Span { asked: true, ..Span::default() }, 20);
     all.note(&Span::default(), 5);
-    assert_eq!(all.asked_ns(), 30, "nor where the second was seen to be");
+    assert_eq!(all.asked_ns(), 30, "neither where the second wait has a known request of its own");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn two_waits_before_a_sleep_are_one_that_it_makes_up_for() {
         all.waited(wait, false);
         all.slept(184.0 - wait);
     }
-    assert!(!all.are_as_ever(), "it keeps a pace of 200 ms");
+    assert!(!all.are_as_ever(), "the task keeps a pace of 200 ms");
 }
 
 #[test]
@@ -134,6 +134,6 @@ fn the_sleep_before_the_first_refusal_that_is_told_came_after_one() {
     };
     assert_eq!(before(&[(7, true), (10, false)], false), 17, "the window cut the first of them");
     assert_eq!(before(&[(7, false), (10, false)], false), 10, "a rest, and a refusal");
-    assert_eq!(before(&[(10, false)], true), 0, "it got the lock, and rested");
+    assert_eq!(before(&[(10, false)], true), 0, "the task acquired the lock, and rested");
     assert_eq!(Sleeps { nap: 5, ..Sleeps::default() }.unseen_refusal(false), 0, "another wait");
 }

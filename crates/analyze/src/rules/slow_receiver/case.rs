@@ -1,4 +1,4 @@
-//! One slow reader, with all that is known on the way down.
+//! One slow reader, with all that is known about its chain.
 
 use std::time::Duration;
 
@@ -15,30 +15,30 @@ use crate::net::receive::{Reader, Receiving, State, Symptoms, Why, readers, rece
 const LEAST_SPILLED: u64 = 5;
 /// A window closes now and then on any busy connection.
 const LEAST_CLOSED: u64 = 10;
-/// Where a sender was seen to sleep for room, a window that closed once and stayed so is enough.
+/// Where a sender was seen to sleep for room, a window that closed once and stayed closed is enough.
 const ONCE: u64 = 1;
-/// netdata warns above 10 squeezes a second; a busy but healthy NIC shows single ones.
+/// netdata warns above 10 squeezes a second; a busy but healthy NIC has only a few.
 const STOPS_PER_SECOND: f64 = 10.0;
-/// Readers that are told of one namespace.
+/// Readers that are reported for one namespace.
 const MOST_READERS: usize = 3;
 
 /// One slow reader.
 pub(super) struct Case<'r> {
-    /// What ran over in its namespace.
+    /// What ran over in the reader's network namespace.
     pub symptoms: Symptoms,
-    /// Whose queues were full; `None`: nobody's was seen so.
+    /// The process whose queues were full; `None`: no queue was seen full.
     pub reader: Option<Reader<'r>>,
-    /// What it did instead.
+    /// What the reader did instead of reading.
     pub why: Option<Why<'r>>,
     /// The receive softirq that stopped most often, or that of the reader's CPU.
     pub receiving: Option<Receiving>,
-    /// A slow CPU under the reader or that softirq.
+    /// A slow CPU that the reader or that softirq runs on.
     pub slow: Option<Group>,
-    /// What the senders lost: of queues that ran over the time that their windows were closed, else what they slept for room.
+    /// The time that the senders lost: if queues ran over, the time that their windows were closed; else the time that they slept for room.
     pub held: Duration,
     /// The CPUs were measured.
     pub speed_known: bool,
-    /// Sockets were looked at.
+    /// Sockets were sampled.
     pub sockets_known: bool,
     /// TCP as a whole is short of memory: (pages, limit).
     pub memory: Option<(u64, u64)>,
@@ -62,7 +62,7 @@ impl Case<'_> {
     }
 }
 
-/// All of them.
+/// All slow readers.
 pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
     let all = symptoms(ev)?;
     let cpus = receiving(ev).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
     for symptoms in all {
         let spilled = symptoms.spilled() >= LEAST_SPILLED;
         let closed = stops && symptoms.closed >= LEAST_CLOSED;
-        // In a recording without sockets the symptoms are still there.
+        // A recording without sockets still has the symptoms.
         let mut readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
         if !spilled && !closed {
             let shut = symptoms.closed.saturating_add(symptoms.to_close);
@@ -121,14 +121,14 @@ fn of<'r>(
     })
 }
 
-/// What those who send to it slept for room.
+/// The time that the reader's senders slept for room.
 fn slept(ev: &Evidence<'_>, reader: &Reader<'_>) -> Duration {
     let waits = ev.waits().unwrap_or_default();
     reader.senders.iter().map(|sender| sender.slept(waits)).fold(Duration::ZERO, Duration::saturating_add)
 }
 
-/// A window may be too small for a message long before it closes. Who sends a stream is held back by that, and loses nothing; who rests between
-/// two messages though it is late has time for more.
+/// A window may be too small for a message long before it closes. That holds back a sender of a stream, which loses nothing. A sender that rests
+/// between two messages although it is late is no stream: it could send more.
 fn is_no_stream(ev: &Evidence<'_>, reader: &Reader<'_>) -> bool {
     let first = reader.senders.first().filter(|first| first.held >= super::LEAST_LOST);
     let tasks = ev.tasks().unwrap_or_default();
@@ -137,16 +137,16 @@ fn is_no_stream(ev: &Evidence<'_>, reader: &Reader<'_>) -> bool {
     paces(ev, &threads, AT_SOCKETS).values().any(|pace| pace.unhurried)
 }
 
-/// Waits of one who sends: for room in a socket's buffer, and for data where it also reads.
+/// The reason of a sender's waits: for room in a socket's buffer, and for data if it also reads.
 const AT_SOCKETS: Reason = Reason::Socket;
 
-/// How slow the CPUs are on which a chain ends, and why. The reader's comes first.
+/// How slow the CPUs at the end of a chain are, and why. The reader's CPU comes first.
 fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<Group> {
     let measured = |cpu: &u32| speeds.measured.iter().find(|seen| seen.cpu == *cpu).copied();
     let (seen, verdict) =
         below.iter().filter_map(measured).find_map(|seen| Some((seen, speeds.judge(&seen)?)))?;
     let why = reasons(ev, &seen, &verdict);
-    // The same slowness of other CPUs is one: it is reported once, and lifted by one setting.
+    // Other CPUs that are slow for the same reason belong to the same finding: one setting mends all of them.
     let alike = |other: &crate::cpu::speed::Measured| {
         let judged = speeds.judge(other).filter(|judged| judged.against == verdict.against)?;
         (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))

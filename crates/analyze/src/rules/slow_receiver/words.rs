@@ -1,4 +1,4 @@
-//! The chain in words, and what would help.
+//! The texts about a chain, and the advice.
 
 use std::time::Duration;
 
@@ -9,21 +9,23 @@ use super::case::Case;
 use crate::Evidence;
 use crate::net::receive::{Receiving, State};
 
-/// A softirq that takes less of its CPU, and is never stopped, is no part of the chain.
+/// A softirq that takes a smaller share of its CPU, and never stops at a limit, is no part of the chain.
 const TELLING: f64 = 0.05;
 
 /// "sink (pid 7) reads too late: ...; TCP queues were pruned 27 times, ..."; `is_subject`: the reader is named before it.
 pub(super) fn title(case: &Case<'_>, is_subject: bool) -> String {
     let symptoms = case.symptoms.words();
     let Some(reader) = &case.reader else {
-        let why = if case.sockets_known { "none was seen full" } else { "sockets were not looked at" };
+        let why = if case.sockets_known { "no queue was seen full" } else { "sockets were not sampled" };
         let not = ruled_out(case).map_or_else(String::new, |not| format!("; it is {not}"));
-        return format!("{symptoms}; whose queues these are is not known: {why}{not}");
+        return format!("{symptoms}; the process that reads these queues is not known: {why}{not}");
     };
     let end = match (&case.slow, &case.memory) {
         (Some(slow), _) => slow.slower(),
         (None, Some((held, limit))) => {
-            format!("all TCP sockets together hold {held} pages of memory, and TCP saves from {limit} on")
+            format!(
+                "all TCP sockets together hold {held} pages of memory, and TCP saves memory from {limit} pages on"
+            )
         }
         (None, None) => {
             let not = ruled_out(case).map_or_else(String::new, |not| format!(" ({not})"));
@@ -45,11 +47,11 @@ fn doing(case: &Case<'_>) -> String {
         State::Runnable => format!("it was ready, and waited {share} of its time for {what}"),
         State::Blocked => format!("it was blocked for {share} of its time, waiting for {what}"),
         State::Asleep => format!("it slept for {share} of its time ({what})"),
-        State::Unknown => "why was not seen".to_owned(),
+        State::Unknown => "the reason was not seen".to_owned(),
     }
 }
 
-/// "not the CPU's speed, not the packet budget": what was asked and is not.
+/// "not the CPU's speed, not the packet budget": the reasons that were examined and ruled out.
 fn ruled_out(case: &Case<'_>) -> Option<String> {
     let speed = (case.speed_known && case.slow.is_none()).then_some("the CPU's speed");
     let never = |of: fn(&Receiving) -> u64| case.receiving.is_some_and(|r| of(&r) == 0 && r.unseen == 0);
@@ -61,7 +63,7 @@ fn ruled_out(case: &Case<'_>) -> Option<String> {
     (!not.is_empty()).then(|| not.join(", "))
 }
 
-/// From the senders down.
+/// The hops of the chain, from the senders to its end.
 pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Hop> {
     let mut hops = Vec::new();
     if let Some(reader) = &case.reader {
@@ -71,7 +73,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
             None => "senders that were not seen".to_owned(),
         };
         let room = format!(
-            "room in the receive queue of {} (pid {}) at {}, full at {full} of {looks} looks",
+            "room in the receive queue of {} (pid {}) at {}, full in {full} of {looks} samples",
             reader.comm,
             reader.tgid,
             reader.place()
@@ -111,7 +113,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
     hops
 }
 
-/// Who runs on the slow CPU: the reader, or the softirq alone.
+/// The name of what runs on the slow CPU: the reader, or the softirq alone.
 fn on_slow(case: &Case<'_>) -> String {
     match (&case.reader, case.receiving) {
         (Some(reader), _) if !case.lost_by_speed().is_zero() => {
@@ -132,7 +134,7 @@ fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
     if receiving.stops() == 0 && share.ratio() < TELLING {
         return None;
     }
-    // Without the time of handlers the kernel's counts of packets and stops are all there is.
+    // Without the time of handlers only the kernel's counts of packets and stops are known.
     let took =
         receiving.per_packet().map(|each| format!(" at {} each, {share} of the CPU's time", seconds(each)));
     let took = took.unwrap_or_default();
@@ -140,7 +142,7 @@ fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
     Some(Hop::new(Reason::Softirq, softirq_of(receiving), words, TaskState::Running, receiving.took))
 }
 
-/// How to check, and what would help.
+/// The finding with its checks, and with the advice.
 pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
     if let Some(reader) = &case.reader {
         let look = command!("nsenter -n -t {} ss -tuinmp", reader.tgid);
@@ -154,7 +156,7 @@ pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
         Some(slow) => found = slow.fixes(found),
         None if case.is_explained() => {
             found = found.advice(
-                "read sooner: less work between two reads, more reading threads or processes, or what the reader waits for",
+                "let it read sooner: less work between two reads, more reading threads or processes, or shorten what it waits for",
             );
         }
         None => {}
@@ -162,11 +164,12 @@ pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
     let by_budget = case.receiving.is_some_and(|receiving| receiving.by_budget > receiving.by_time);
     if by_budget {
         found = found.advice(
-            "netdev_budget is what stops the softirq: raising it helps if its time limit is not met next",
+            "the softirq stops at netdev_budget: a higher one helps if the softirq does not reach its time limit next; it costs the \
+             tasks on this CPU time",
         );
     }
     found.advice(
-        "larger buffers (tcp_rmem, tcp_mem, SO_RCVBUF, netdev_budget) mask it: the queues take longer to fill, the reader is as \
-         slow as before",
+        "larger buffers (tcp_rmem, tcp_mem, SO_RCVBUF, netdev_budget) only mask it: the queues take longer to fill, but the reader \
+         is as slow as before",
     )
 }

@@ -1,4 +1,4 @@
-//! What of a task's sleeps may have been time to spare.
+//! The part of a task's sleeps that may have been time to spare.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use whyslow_model::timeline::{Span, Stack, State};
 use crate::Evidence;
 use crate::wait_reasons::{self, Class, Stacks};
 
-/// The tasks, without those sleeps that were for somebody, by the stacks that stand for them: a child's end, a lock; by the rows that stand for
-/// them: the answer to what a thread has asked, where it is at work for most of its time. Whether the others make up for
-/// something their cycles tell no more then.
+/// The tasks, without the sleeps in which they waited for another task. Stacks show some of these sleeps: waits for a child's end, for a lock. Rows
+/// show the others: waits for the answer to a request, of a thread that works for most of its time. Without these sleeps a task's cycles no longer
+/// show whether its other sleeps make up for anything.
 pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
     let is_asked = |pid: u32| tasks.iter().any(|task| task.pid == pid);
@@ -24,7 +24,7 @@ pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
             *sum = sum.saturating_add(wait.ns);
         }
     }
-    // One that rests for longer may be given its work by what it asks.
+    // A task that rests for longer may get its work in the answers to its own requests.
     let works = |task: &Task| task.sleep_ns < task.lived_ns / 4;
     let at_work = |pid: u32| tasks.iter().any(|task| task.pid == pid && works(task));
     for span in ev.spans().unwrap_or_default().iter().filter(|span| at_work(span.pid)) {

@@ -5,24 +5,25 @@ use whyslow_model::shell::Command;
 
 use crate::stacks::symbol;
 
-/// One of them.
+/// One sort of work.
 pub(in crate::rules) struct Work {
-    /// What takes the time.
+    /// The work that takes the time.
     pub what: &'static str,
-    /// Where a stack is inside one of these, this is what it does.
+    /// A stack that is inside one of these functions does this work.
     pub functions: &'static [&'static str],
-    /// Waits inside are for its own I/O. Others are for somebody, whom chains tell: a full audit queue waits for its reader.
+    /// Waits inside this work are for its own I/O. Other waits are for another task, which chains name: with a full audit queue the task
+    /// waits for the reader of that queue.
     pub does_io: bool,
-    /// What it grows with, of a process.
+    /// Checks of what makes this work larger, for a process.
     pub checks: fn(u32) -> Vec<(&'static str, Command)>,
     pub advice: &'static str,
 }
 
-const MOUNTS: &str = "how many mounts there are";
+const MOUNTS: &str = "the number of mounts";
 /// Packets of a container go through the rules of its network namespace, and of the host's.
-const OF_HOST: &str = "those of the host";
-const SHORTEN: &str = "let packets of known connections pass before all other rules, and match lists of addresses with one set \
-                       instead of one rule for each; undo: the rules as they were";
+const OF_HOST: &str = "the rules of the host";
+const SHORTEN: &str = "accept packets of known connections before all other rules, and match lists of addresses with one set \
+                       instead of one rule for each address (undo: the old rules)";
 
 #[rustfmt::skip] // rows of a table
 pub(in crate::rules) const WORKS: &[Work] = &[
@@ -61,7 +62,7 @@ pub(in crate::rules) const WORKS: &[Work] = &[
         functions: &["ovl_copy_up_flags", "ovl_copy_up_one", "ovl_copy_up_file", "ovl_copy_up_data", "ovl_copy_up_meta_inode_data"],
         does_io: true,
         checks: |pid| vec![("its overlays and their layers", command!("cat /proc/{}/mountinfo", pid))],
-        advice: "keep files that are written to, or change their owner, out of the image: on a volume, or with the right owner in the image; metacopy=on copies no data for a changed owner",
+        advice: "keep files that the program writes to on a volume, and give files the right owner in the image; metacopy=on copies no data for a changed owner",
     },
     Work {
         what: "auditing of system calls",
@@ -72,14 +73,14 @@ pub(in crate::rules) const WORKS: &[Work] = &[
         ],
         does_io: false,
         checks: |_| vec![("audit rules", "auditctl -l".into())],
-        advice: "audit fewer calls, or exclude the busiest programs with a rule that never logs, before the other rules; undo: the rules as they were",
+        advice: "audit fewer calls, or exclude the busiest programs with a rule that never logs, before the other rules; it costs their records (undo: the old rules)",
     },
     Work {
         what: "its seccomp filters",
         functions: &["__seccomp_filter", "seccomp_run_filters"],
         does_io: false,
-        checks: |pid| vec![("whether it has filters, and from Linux 5.9 on how many", command!("grep Seccomp /proc/{}/status", pid))],
-        advice: "give it a shorter filter, which allows the calls that it makes most often first; each filter of its parents runs, too",
+        checks: |pid| vec![("whether it has filters, and how many (from Linux 5.9 on)", command!("grep Seccomp /proc/{}/status", pid))],
+        advice: "give it a shorter filter that first allows the calls which it makes most often; the filters of all its parents run, too",
     },
     Work {
         what: "the search for a free local port",
@@ -87,7 +88,7 @@ pub(in crate::rules) const WORKS: &[Work] = &[
         functions: &["__inet_hash_connect", "__inet6_check_established", "__inet_check_established", "inet_csk_find_open_port"],
         does_io: false,
         checks: |pid| vec![("how many of its ports are in use", command!("nsenter -n -t {} ss -s", pid))],
-        advice: "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the value as it was)",
+        advice: "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the old value)",
     },
     Work {
         what: "reading the table of mounts",
@@ -95,7 +96,7 @@ pub(in crate::rules) const WORKS: &[Work] = &[
         functions: &["show_mountinfo", "show_vfsmnt"],
         does_io: false,
         checks: |pid| vec![(MOUNTS, command!("grep -c ' - ' /proc/{}/mountinfo", pid))],
-        advice: "unmount what nobody needs; let it read the table when that has changed (poll(2) tells), or ask for one mount alone (statmount(2))",
+        advice: "unmount unused file systems; let it read the table only when it has changed (poll(2) reports that), or read one mount alone (statmount(2))",
     },
     Work {
         what: "copying the table of mounts",
@@ -103,27 +104,27 @@ pub(in crate::rules) const WORKS: &[Work] = &[
         functions: &["copy_tree", "propagate_mnt"],
         does_io: false,
         checks: |pid| vec![(MOUNTS, command!("grep -c ' - ' /proc/{}/mountinfo", pid))],
-        advice: "unmount what nobody needs, and keep such mounts private",
+        advice: "unmount unused file systems, and keep the remaining mounts private (then new mounts do not propagate)",
     },
     Work {
         what: "copying its table of open files for a child",
         // fs/file.c: fork(2).
         functions: &["dup_fd"],
         does_io: false,
-        checks: |pid| vec![("for how many open files its table has room", command!("grep FDSize /proc/{}/status", pid))],
-        advice: "let it start programs with posix_spawn(3) or vfork(2) (CLONE_FILES), or by a small process that it has started before it opened so many files",
+        checks: |pid| vec![("the number of open files that its table has room for", command!("grep FDSize /proc/{}/status", pid))],
+        advice: "let it start programs with posix_spawn(3) or vfork(2) (CLONE_FILES), or through a small process that it starts before it opens so many files",
     },
     Work {
         what: "rules of policy routing",
-        // net/core/fib_rules.c: one after the other, for each packet or connection.
+        // net/core/fib_rules.c: the kernel tries one rule after the other, for each packet or connection.
         functions: &["fib_rules_lookup", "fib4_rule_match", "fib6_rule_match"],
         does_io: false,
         checks: |pid| vec![("its rules", command!("nsenter -n -t {} ip rule show", pid))],
-        advice: "remove what is not needed, put the rules that most packets meet first, or use one rule with a mark (fwmark) for many addresses; undo: the rules as they were",
+        advice: "remove unused rules, put the rules that most packets match first, or use one rule with a mark (fwmark) for many addresses (undo: the old rules)",
     },
 ];
 
-/// Another matter that begins below such work: an interrupt, packets that came meanwhile, a lock, what a seccomp filter asks for.
+/// Functions that begin other work below such work: an interrupt, packets that arrived meanwhile, a lock, an action of a seccomp filter.
 #[rustfmt::skip] // a list of words
 const OTHERS: &[&str] = &[
     "handle_softirqs", "__do_softirq", "do_softirq", "common_interrupt", "sysvec_apic_timer_interrupt", "asm_common_interrupt",
@@ -133,7 +134,7 @@ const OTHERS: &[&str] = &[
     "ptrace_event", "ptrace_stop", "ptrace_notify", "seccomp_do_user_notification", "force_sig_seccomp", "force_sig_info_to_task",
 ];
 
-/// The work that a stack goes through, and the function that tells it: innermost first.
+/// The work that a stack is inside of, and the function that shows it. Innermost frame first.
 pub(in crate::rules) fn work_of(kernel: &[String]) -> Option<(&'static Work, &'static str)> {
     let told = |frame: &String| {
         let name = symbol(frame);

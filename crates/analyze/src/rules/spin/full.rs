@@ -1,4 +1,4 @@
-//! A thread that spins and fills its CPU is one finding: that it is full (`full-thread`) is reported with that it spins.
+//! A thread that spins and fills its CPU is one finding: `spin` includes the finding of `full-thread`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use super::{RULE, Spinner, processes, spinners};
 use crate::Evidence;
 use crate::cpu::speed::Places;
 
-/// The rule whose findings are reported with those of this one.
+/// The rule whose findings become part of the findings of this rule.
 pub(super) const FULL_THREAD: &str = "full-thread";
-/// A thread that spins for less of its time is full of something else.
+/// A thread that spins for a smaller part of its time fills its CPU with other work.
 const MOSTLY: f64 = 0.5;
-/// A thread that was on one CPU for less of its time was on several.
+/// A thread that was on no single CPU for this part of its time was on several CPUs.
 const ON_ONE_CPU: f64 = 0.5;
 /// Threads of one process that are reported.
 const MOST: usize = 4;
 
-/// Full threads that all spin, and that nobody was seen to wait for, are reported by the finding of their process that spins.
+/// Removes findings about full threads that all spin, and that no task was seen to wait for. The finding that their process spins includes them.
 pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    // It was reported as nobody's loss: a measured one is a finding of its own.
+    // Only a risk, which has no victim: a measured loss stays a finding of its own.
     let is_full = |found: &Finding| found.rule == FULL_THREAD && found.kind == Kind::Risk;
     if !findings.iter().any(is_full) {
         return;

@@ -1,4 +1,4 @@
-//! Who waited for the CPUs that a process spun on, and what they would have had.
+//! The tasks that waited for the CPUs on which a process spun, and the CPU time that they would have had without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::names;
 /// Less than this share of one task's window is not worth a cause.
 const WORTH_IT: f64 = 0.05;
 
-/// Who waited for the CPUs meanwhile, and what they would have had. Who may have waited for a quota as long as for all else is
-/// left out: that is reported by its own rule, and what he waited for CPUs cannot be told apart.
+/// The tasks that waited for the CPUs meanwhile, and their loss. A task that may have waited for a quota as long as for everything else is
+/// left out: its own rule reports the quota, and the task's waits for CPUs cannot be distinguished from it.
 pub(super) fn of(
     spinner: &Spinner<'_>,
     ev: &Evidence<'_>,
@@ -47,14 +47,14 @@ pub(super) fn of(
     worth_it.then(|| (waiters(fair, &others), loss))
 }
 
-/// Their wait, as a hop.
+/// The victims' wait, as a hop.
 pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
     let waits_for = format!("a CPU, while {spinner} spins on one");
     Hop::new(Reason::Runnable, &victim.name, waits_for, TaskState::Runnable, loss.likely)
         .times(loss.waits, loss.worst)
 }
 
-/// Who waited for CPUs, the process that waited most first.
+/// The processes that waited for CPUs; the one that waited most comes first.
 fn waiters(fair: &FairShareModel<'_>, others: &BTreeSet<usize>) -> Subject {
     let waited = |at: &usize| Some((*at, fair.tasks().get(*at)?.runnable_ns)).filter(|(_, ns)| *ns > 0);
     names::processes(fair.tasks(), others.iter().filter_map(waited)).unwrap_or_else(Subject::host)

@@ -1,8 +1,8 @@
-//! Paths folded: what differs only in the number of a CPU, process, descriptor or port is one file to the reader.
+//! Paths folded: paths that differ only in the number of a CPU, process, descriptor or port count as one file.
 
 use std::borrow::Cow;
 
-/// Directories and files of /sys that are numbered: "cpu3", "policy0". Documentation/ABI.
+/// Directories and files of /sys with numbers: "cpu3", "policy0". Documentation/ABI.
 const NUMBERED: &[&str] = &[
     "cpu",
     "policy",
@@ -47,7 +47,7 @@ fn is_number(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Processes, threads, descriptors, interrupts; ranges of addresses in map_files.
+/// Numbers of processes, threads, descriptors, interrupts; ranges of addresses in map_files.
 fn in_proc(above: &str, part: &str) -> Option<String> {
     (is_number(part) || above == "map_files").then(|| "*".to_owned())
 }
@@ -57,7 +57,7 @@ fn in_sys(above: &str, part: &str) -> Option<String> {
         return Some("*".to_owned());
     }
     let name = part.trim_end_matches(|c: char| c.is_ascii_digit());
-    // A partition lies in its disk: sda/sda1, nvme0n1/nvme0n1p2.
+    // A partition's folder is in its disk's: sda/sda1, nvme0n1/nvme0n1p2.
     let partition = !above.is_empty() && part.len() > above.len() && name.trim_end_matches('p') == above;
     let partition =
         partition || part.strip_prefix(above).is_some_and(|rest| !above.is_empty() && is_partition(rest));
@@ -76,8 +76,8 @@ fn without_ephemeral_port(address: &str) -> String {
     }
 }
 
-/// (directory, file) of a path whose directory may be reported as a whole. The names below /proc, /sys and /dev mean
-/// something each, and are few once folded.
+/// (directory, file) of a path whose directory may be reported as a whole. Each name below /proc, /sys and /dev has its own
+/// meaning, and few are left after folding.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     let (dir, file) = path.rsplit_once('/')?;
     let by_name = ["/proc", "/sys", "/dev"]

@@ -59,7 +59,7 @@ fn a_crowded_directory_becomes_one_row_and_an_ordinary_one_does_not() {
         (0..n).map(move |i| call(1, call_nr, &format!("/var/spool/m{i}"), 1, MS)).collect::<Vec<_>>()
     };
     let of_crowd = reported([files(crowd, 0), files(3, 1)].concat());
-    assert_eq!(of_crowd[0].path.as_deref(), Some("/var/spool/*"), "how many is told beside it");
+    assert_eq!(of_crowd[0].path.as_deref(), Some("/var/spool/*"), "the files are counted beside it");
     assert_eq!(of_crowd[0].files, crowd as u64);
     assert_eq!(of_crowd.len(), 4, "three files were written");
     assert_eq!(reported(files(FILES_OF_A_DIRECTORY, 0)).len(), FILES_OF_A_DIRECTORY);

@@ -1,6 +1,6 @@
-//! The kernel function at work: what the innermost frame does it does for somebody.
+//! The kernel function at work: the innermost frame often works for a caller further out.
 
-/// What all code uses and nobody would look up: locking, copying, clearing, allocating, entering and leaving.
+/// Generic functions, which explain nothing to a user: locking, copying, clearing, allocating, entering and leaving.
 const GENERIC: &[&str] = &[
     "memcpy",
     "memset",
@@ -44,7 +44,7 @@ const GENERIC: &[&str] = &[
     "delay_tsc",
 ];
 
-/// Beginnings of names of the same sort.
+/// Prefixes of names of the same kind.
 const GENERIC_PREFIXES: &[&str] = &[
     "_raw_",
     "__raw_",
@@ -57,7 +57,7 @@ const GENERIC_PREFIXES: &[&str] = &[
     "irq_exit",
 ];
 
-/// Entry code, above the function that a stack is for.
+/// Entry code, outside the function that a stack is for.
 const ENTRY: &[&str] = &[
     "do_syscall_64",
     "x64_sys_call",
@@ -75,16 +75,16 @@ const ENTRY: &[&str] = &[
     "do_user_addr_fault",
 ];
 
-/// (the function at work, the one that it is done for: a system call, work function or thread).
+/// (the function at work, the function for which it works: a system call, work function or thread).
 pub(super) fn at_work<'a>(frames: &[&'a str]) -> Option<(&'a str, Option<&'a str>)> {
     let works = |frame: &&&'a str| !is_generic(frame) && !ENTRY.contains(frame);
-    // Only generic frames: then the innermost of them is the work.
+    // If all frames are generic, the innermost one is the work.
     let deepest = frames.iter().find(works).or_else(|| frames.first()).copied()?;
     let purpose = frames.iter().rfind(works).copied().map(plain);
     Some((deepest, purpose.filter(|purpose| *purpose != plain(deepest))))
 }
 
-/// Whether it says nothing about who is at work.
+/// Whether the function is generic: it does not show what is at work.
 pub(super) fn is_anybodys(function: &str) -> bool {
     is_generic(function) || ENTRY.contains(&function)
 }
@@ -100,7 +100,7 @@ pub(super) fn is_entry_of_calls(function: &str) -> bool {
         .any(|begin| function.starts_with(begin))
 }
 
-/// Where the kernel enters a system call: read(2) goes on in `ksys_read`, and returns from there.
+/// Functions with which the kernel enters a system call: read(2) goes on in `ksys_read`, and returns from there.
 const ENTRIES: [&str; 5] = ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_", "ksys_"];
 
 /// `__x64_sys_mkdir` is `mkdir`.
@@ -108,7 +108,7 @@ pub(super) fn plain(function: &str) -> &str {
     call(function).unwrap_or(function)
 }
 
-/// The system call that a function is.
+/// The system call of a function.
 pub(super) fn call(function: &str) -> Option<&str> {
     ENTRIES.iter().find_map(|prefix| function.strip_prefix(prefix))
 }

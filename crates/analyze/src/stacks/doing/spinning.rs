@@ -1,8 +1,8 @@
-//! Kernel code that burns CPU to wait for somebody: waiting, though the scheduler calls it running.
+//! Kernel code that burns CPU to wait for a lock holder, a CPU or a device: it waits, though the scheduler counts it as running.
 
 use whyslow_model::wait::Spin;
 
-/// For whom these functions spin. kernel/smp.c, kernel/locking/*.c, arch/x86/lib/delay.c, arch/x86/mm/tlb.c.
+/// What these functions spin for. kernel/smp.c, kernel/locking/*.c, arch/x86/lib/delay.c, arch/x86/mm/tlb.c.
 const SPINS: &[(Spin, &[&str])] = &[
     (
         Spin::Cpus,
@@ -61,10 +61,10 @@ const SPINS: &[(Spin, &[&str])] = &[
     (Spin::PolledDevice, &["blk_mq_poll", "bio_poll", "nvme_poll", "virtqueue_get_buf_spin"]),
 ];
 
-/// Only right at the innermost end, or below these: what a lock's slow path calls is the slow path.
+/// The function must be innermost, or called at most this far out: functions that a lock's slow path calls belong to the slow path.
 const INSIDE: usize = 3;
 
-/// (who spins, for whom).
+/// (the function that spins, what it spins for).
 pub(super) fn of<'a>(frames: &[&'a str]) -> Option<(&'a str, Spin)> {
     let at = |frame: &'a str| {
         let (whom, _) = SPINS.iter().find(|(_, functions)| functions.contains(&frame))?;

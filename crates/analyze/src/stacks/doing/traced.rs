@@ -1,10 +1,10 @@
-//! What BPF programs at tracepoints cost the task that meets them.
+//! What BPF programs at tracepoints cost the task that runs through them.
 //!
 //! A tracepoint calls `__bpf_trace_NAME` (kernel/trace/bpf_trace.c), or, with BTF, the program's trampoline, which is reached from
-//! `__traceiter_NAME`. The program itself is `bpf_prog_TAG_NAME` where the kernel lists its symbols (net.core.bpf_jit_kallsyms),
-//! and has no name where it does not.
+//! `__traceiter_NAME`. The program itself is `bpf_prog_TAG_NAME` if the kernel lists its symbols (net.core.bpf_jit_kallsyms),
+//! and has no name otherwise.
 
-/// Programs of ours that stand at hooks which every task meets: as `whyslow-probe` names them.
+/// whyslow's programs at hooks that every task runs through, with their names in `whyslow-probe`.
 const OURS: &[&str] = &[
     "switched",
     "waking",
@@ -29,13 +29,13 @@ const OURS: &[&str] = &[
     "made",
 ];
 
-/// Where the kernel calls programs at a tracepoint, and what the names of programs begin with.
+/// Functions that call programs at a tracepoint, and prefixes of the names of programs.
 const HOOKS: [&str; 2] = ["__bpf_trace_", "bpf_trace_run"];
 const PROGRAM: &str = "bpf_prog_";
-/// Frames that one of our hooks has above the code that was traced.
+/// Frames that one of whyslow's hooks has above the code that was traced.
 const MOST: usize = 8;
 
-/// Whether these frames, innermost first, are in a tracing program that is ours, or whose name is not known.
+/// Whether these frames, innermost first, are in a tracing program that is whyslow's, or whose name is not known.
 pub(super) fn is_own(frames: &[&str]) -> bool {
     let near = || frames.iter().take(MOST);
     if !near().any(|frame| HOOKS.iter().any(|hook| frame.starts_with(hook))) {

@@ -1,4 +1,4 @@
-//! What waited, from the sums by stack, where there are no timelines.
+//! Waits, from the sums by stack, where there are no timelines.
 
 use whyslow_model::{Recording, table};
 
@@ -6,7 +6,7 @@ use super::{Line, Scope};
 use crate::process_names::ProcessNames;
 
 pub(super) fn lines(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
-    // Which sleeps of a whole host are losses, nobody can tell.
+    // For a whole host it is not known which sleeps are losses.
     let is_loss = |wait: &&table::Wait| wait.state != "sleep" || !matches!(scope, Scope::Host { .. });
     let rows = recording.tables.waits.iter().flatten().filter(|wait| scope.has(wait.pid)).filter(is_loss);
     let names = ProcessNames::in_tables(&recording.tables);

@@ -1,4 +1,4 @@
-//! What ran: samples, stretched to the time on CPU that the timelines tell. Samples only say in which proportion.
+//! What ran: samples, scaled to the time on CPU that the timelines show. Samples only give the proportions.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn stack(sample: &Sample, names: &ProcessNames<'_>) -> Line {
     (std::iter::once(who).chain(frames.cloned()).collect(), sample.ns)
 }
 
-/// Time on CPU by thread, with its name, by the timelines; nothing of a whole host: short-lived tasks and those that
+/// Time on CPU by thread, with its name, by the timelines; nothing for a whole host: short-lived tasks and tasks that
 /// hardly run have samples and no rows.
 fn ran(recording: &Recording, scope: &Scope<'_>, names: &ProcessNames<'_>) -> BTreeMap<u32, (String, u64)> {
     let mut ran = BTreeMap::new();

@@ -95,7 +95,7 @@ fn a_command_is_as_wide_as_its_wall_time() {
 fn what_was_before_the_command_began_is_left_out() {
     let lines = fold(&recording(command(), vec![span(7, 0)], Vec::new()));
     assert_eq!(sum(&lines), 800 * MS);
-    // The mixed part of the row was before; the wait and the 20 ms after it were not.
+    // The mixed part of the row was before the command's end; the wait and the 20 ms after it were not.
     assert_eq!(of(&lines, "unexplained"), 580 * MS, "{lines:#?}");
 }
 
@@ -118,7 +118,7 @@ fn a_host_is_as_wide_as_its_cpu_time_and_losses() {
     (idle.state, idle.mixed, idle.stack) = (State::Sleep, StateTimes::default(), None);
     let samples = vec![sample(7, 5 * MS, &[]), sample(0, 900 * MS, &[]), sample(77, MS, &[])];
     let lines = fold(&recording(None, vec![span(7, 0), idle, span(77, 0)], samples));
-    assert_eq!(of(&lines, "on CPU;dd;copy"), 5 * MS, "neither the idle task nor we: {lines:#?}");
+    assert_eq!(of(&lines, "on CPU;dd;copy"), 5 * MS, "neither the idle task nor whyslow: {lines:#?}");
     let off: u64 = lines.iter().filter(|(f, _)| f.contains(";off CPU;dd;")).map(|(_, ns)| ns).sum();
     assert_eq!(off, 200 * MS, "the one wait for a disk: {lines:#?}");
     assert!(!lines.iter().any(|(frames, _)| frames.ends_with("unexplained") || frames.contains("(sleep)")));

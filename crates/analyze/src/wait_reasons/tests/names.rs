@@ -1,4 +1,4 @@
-//! Names of locks, from who waits for them.
+//! Names of locks, from their waiters.
 
 use super::*;
 use whyslow_model::Recording;
@@ -25,7 +25,7 @@ fn locks_are_named_by_who_takes_them() {
     assert_eq!(mutex("register_nexthop_notifier ops_init setup_net copy_net_ns"), "mutex rtnl_mutex");
     assert_eq!(mutex("anon_pipe_write vfs_write"), "mutex lock of a pipe");
     assert_eq!(mutex("frob gadget_ioctl"), "mutex taken by frob");
-    // Further up a name is a guess, and below what calls anything not even that.
+    // A caller further out gives only a probable name, and a caller that can call any code gives none.
     assert_eq!(
         mutex("cgroup_frob cgroup_procs_write kernfs_fop_write_iter"),
         "mutex taken by cgroup_frob, probably cgroup_mutex"
@@ -112,7 +112,7 @@ fn all_waiters_of_a_lock_give_it_one_name() {
         assert_eq!(of(row, &stacks).detail.to_string(), "rwsem mmap_lock of p12 (12), to read");
     }
     assert_eq!(lock_name(&stacks, 0xb0, LockKind::Mutex).name, "no. 176");
-    // No stack of theirs shows the lock: contention names it, and most of those who wait are of the process.
+    // No waiter's stack shows the lock: contention names it, and most of its waiters belong to that process.
     let contended = Lock { address: 0xa0, kind: LockKind::Rwsem, stack: Some(2), ..Lock::default() };
     recording.tables.locks = Some(vec![contended]);
     recording.tables.spans = Some(vec![span(10, 9), span(11, 9), span(11, 9)]);

@@ -1,4 +1,4 @@
-//! Futexes, timeouts, sockets: what user space waits for.
+//! Futexes, timeouts, sockets: waits of user space.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn futexes_that_somebody_holds_and_those_that_somebody_signals() {
         ([0, 0x80, 1, 0], Handed),
         // A condition variable of glibc 2.41, whose count happens to be 2.
         ([0, 0x189, 2, 0], Handed),
-        // Rust's RwLock, written by somebody; a reader's word of many readers.
+        // Rust's RwLock, held by a writer; a reader's word of many readers.
         ([0, 0x89, 0x7fff_ffff, 0], Held),
         ([0, 0x89, 0x4000_0003, 0], Handed),
         // A condition variable of Rust std with a timeout, whose count happens to be 2.
