@@ -1,5 +1,5 @@
-//! Compiles every `src/bpf/<name>.bpf.c` into `$OUT_DIR/<name>.skel.rs`, notes in `$OUT_DIR/types.rs`
-//! what types they know, and in `$OUT_DIR/constants.rs` the numbers that the two halves share.
+//! Compiles every `src/bpf/<name>.bpf.c` into `$OUT_DIR/<name>.skel.rs`. Writes the types that they know to `$OUT_DIR/types.rs`,
+//! and the numbers that the two halves share to `$OUT_DIR/constants.rs`.
 
 #[path = "build/constants.rs"]
 mod constants;
@@ -35,7 +35,7 @@ fn main() {
     fs::write(out.join("types.rs"), format!("&{names:?}")).expect("the folder is ours");
 }
 
-/// Names of types, without what is behind three underlines: "task_struct___before_5_14" is a task_struct.
+/// Names of types, without a suffix after three underscores: "task_struct___before_5_14" is a task_struct.
 fn names_in(object: &Path, names: &mut BTreeSet<String>) {
     let types = Btf::from_path(object).unwrap_or_else(|err| panic!("{}: {err}", object.display()));
     for id in 1..types.len() as u32 {

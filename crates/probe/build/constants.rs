@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// `$OUT_DIR/constants.rs`: a module a source (`calls_h`), with the numbers and the enums in it that C and Rust share.
+/// `$OUT_DIR/constants.rs`: a module per source (`calls_h`), with its numbers and enums that C and Rust share.
 pub fn of(folder: &Path) -> String {
     let mut sources: Vec<PathBuf> = fs::read_dir(folder)
         .expect("src/bpf is there")
@@ -30,8 +30,8 @@ fn constant(name: &str, value: u64) -> String {
     format!("    pub const {name}: {kind} = {value};\n")
 }
 
-/// `#define NAME 12`, and the members of an enum on one line. What is computed, negative or octal is left out, with what is counted on
-/// from there: who needs it misses it when he builds.
+/// `#define NAME 12`, and the members of an enum on one line. Computed, negative or octal values are left out, and so are members counted
+/// from them: code that uses such a name does not compile.
 fn numbers_in(line: &str) -> Vec<(String, u64)> {
     let line = line.split("/*").next().unwrap_or_default().trim();
     if let Some((name, value)) = line.strip_prefix("#define ").and_then(|rest| rest.split_once(' ')) {

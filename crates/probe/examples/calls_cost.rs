@@ -1,4 +1,4 @@
-//! What following a command's system calls costs: CPU time of the command with the probe and without, in turns.
+//! What does it cost a command to have its system calls followed? CPU time of the command with the probe and without, in turns.
 //!
 //! `calls_cost PAIRS COMMAND ARGS...` as root. Prints the median ratio, its range, and the busiest rows.
 
@@ -52,14 +52,14 @@ fn traced(argv: &[String]) -> (Duration, Raw) {
     (spent, calls.finish().expect("it was attached").0)
 }
 
-/// The command waits until it is told to go.
+/// The command waits until it gets a line on stdin.
 fn start(argv: &[String]) -> Child {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "read go; exec \"$0\" \"$@\""]).args(argv);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell is there")
 }
 
-/// Its CPU time. `beat` is called now and then.
+/// CPU time of the command. `beat` is called now and then.
 fn finish(mut child: Child, mut beat: impl FnMut()) -> Duration {
     child.stdin.take().expect("it is a pipe").write_all(b"\n").expect("the command waits");
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! What reading the files of this host costs, in CPU time. `files_cost 5000` first starts so many sleeping processes.
+//! What does reading the files of this host cost, in CPU time? `files_cost 5000` first starts so many sleeping processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What the IRQ latency probe costs: run time of each of its programs by the kernel's own count, on this host as it is, with
-//! sleepers, and with a thread that has another CPU called without a pause.
+//! What does the IRQ latency probe cost? Run time of each of its programs by the kernel's own count: on this host as it is, with
+//! sleepers, and with a thread that makes the kernel call another CPU without a pause.
 
 #![allow(clippy::print_stdout, reason = "a tool for developers")]
 
@@ -54,7 +54,7 @@ fn measure(what: &str, symbols: &Kallsyms, kernel: Kernel, load: impl FnOnce()) 
     match late.finish() {
         Ok((seen, lost)) => {
             println!(
-                "{:>12} rows, {} gaps, {} not looked at, {lost} lost",
+                "{:>12} rows, {} gaps, {} not measured, {lost} lost",
                 seen.rows.len(),
                 seen.gaps.len(),
                 seen.unseen
@@ -77,7 +77,7 @@ fn sleepers() {
     });
 }
 
-/// How often a thread on CPU 0 had the thread on CPU 1 called.
+/// How often a thread on CPU 0 made the kernel call the CPU of the thread on CPU 1.
 fn storm() -> u64 {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

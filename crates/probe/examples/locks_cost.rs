@@ -1,4 +1,4 @@
-//! What do the lock and work item probes cost? Pairs of one load without and with them, and nanoseconds a run of each
+//! What do the lock and work item probes cost? Pairs of one load without and with them, and the time in nanoseconds of each run of a
 //! program. As root: cargo run --release -p whyslow-probe --example locks_cost [LOAD]
 
 use std::fs::File;
@@ -64,7 +64,7 @@ fn cpu() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Runs of our programs in one go of the load, and how long each took, by the kernel's statistics.
+/// Runs of our programs during one run of the load, and how long each took, by the kernel's statistics.
 fn runs(load: fn()) {
     let (mut locks, mut work) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let probe = Locks::start(&mut locks, None, &[0, 1]).expect("as root");
@@ -94,7 +94,7 @@ fn runs(load: fn()) {
     let waits: u64 = seen.rows.iter().map(|row| row.count).sum();
     let total: u64 = seen.rows.iter().map(|row| row.total_ns).sum();
     println!(
-        "    {took:?}: {waits} waits of {} us, {} rows, {} holds, {} shed, {lost} lost",
+        "    {took:?}: {waits} waits of {} us, {} rows, {} holds, {} dropped, {lost} lost",
         total / 1000 / waits.max(1),
         seen.rows.len(),
         seen.holds.len(),
@@ -121,7 +121,7 @@ fn mmap_lock() {
     });
 }
 
-/// Two threads ask about a page, which takes mmap_lock for reading, while two map and unmap: readers do not spin.
+/// Two threads ask for the state of a page, which takes mmap_lock for reading, while two map and unmap: readers do not spin.
 fn readers() {
     let page = map(4096) as usize;
     std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn readers() {
     });
 }
 
-/// A new mapping of so many bytes.
+/// A new mapping of this length.
 fn map(len: usize) -> *mut u8 {
     // SAFETY: a new private mapping.
     let at = unsafe {
@@ -150,7 +150,7 @@ fn map(len: usize) -> *mut u8 {
 }
 
 fn unmap(at: *mut u8, len: usize) {
-    // SAFETY: it was mapped with that length, and nobody uses it.
+    // SAFETY: it was mapped with that length, and nothing uses it.
     assert_eq!(unsafe { libc::munmap(at.cast(), len) }, 0);
 }
 
@@ -204,7 +204,7 @@ fn echo(one: &mut File, other: &mut File, times: usize) {
     }
 }
 
-/// One look at all tasks, with so many more of them.
+/// One walk over all tasks, with so many more of them.
 fn walk() {
     let mut slot = MaybeUninit::uninit();
     let probe = Locks::start(&mut slot, None, &[0, 1]).expect("as root");
@@ -220,7 +220,10 @@ fn walk() {
             }
             let before = cpu();
             (0..20).for_each(|_| drop(probe.sample()));
-            println!("a look at all tasks, {threads} threads more: {:.2} ms of CPU", (cpu() - before) * 50.0);
+            println!(
+                "one walk over all tasks, {threads} more threads: {:.2} ms of CPU",
+                (cpu() - before) * 50.0
+            );
             gate.wait();
         });
     }

@@ -1,5 +1,5 @@
-//! Addresses do not leave the host: with them whoever reads a recording would know where the kernel, and programs, lie in
-//! memory. What is asked of them is only whether two are the same.
+//! Addresses do not leave the host: a reader of the recording could learn from them where the kernel and programs lie in memory.
+//! Recordings only need to show whether two addresses are the same.
 
 mod texts;
 
@@ -9,7 +9,7 @@ use whyslow_model::table::{Span, Tables};
 
 pub use texts::hide_in_frame;
 
-/// x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl) with words to be told apart, or numbers of any size.
+/// x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl) whose arguments hold futex words to be told apart, or numbers of any size.
 const CLONE: u32 = 56;
 const FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 455;
@@ -22,7 +22,7 @@ const SMALL: u64 = 65_536;
 /// -1 and its like.
 const ERRORS: u64 = 4096;
 
-/// Numbers instead of addresses, in the order in which they come; 0 stays 0.
+/// Replaces addresses by numbers, in the order in which the addresses come; 0 stays 0.
 #[derive(Default)]
 struct Numbers<K>(HashMap<K, u64>);
 
@@ -33,7 +33,7 @@ impl<K: std::hash::Hash + Eq> Numbers<K> {
     }
 }
 
-/// Put numbers in the place of all addresses.
+/// Replace all addresses by numbers.
 pub fn hide(tables: &mut Tables) {
     let mut locks = Numbers::default();
     let mut lock = |address: &mut u64| {
@@ -55,17 +55,17 @@ fn hide_arguments(span: &mut Span, words: &mut Numbers<(u32, u64)>) {
     for (at, value) in span.args.iter_mut().enumerate() {
         *value = match (span.syscall, at) {
             (Some(FUTEX | FUTEX_WAIT), 0) if *value != 0 => words.of((tgid, *value)),
-            // The operation, what the word was, and a timeout or not.
+            // The operation, the value that the word had, and whether there is a timeout.
             (Some(FUTEX), 1 | 2) | (Some(CLONE), 0) => *value & 0xffff_ffff,
             (Some(FUTEX_WAIT), 1) => *value & 0xffff_ffff,
-            // Whose end is waited for.
+            // The id of the process or thread for whose end the caller waits.
             (Some(WAIT4), 0) | (Some(WAITID), 1) if *value < PIDS => *value,
             _ => plain(*value),
         };
     }
 }
 
-/// A number as it is, and 1 for what may be an address: there was one.
+/// The number itself, or 1 for a number that may be an address: it says that there was one.
 fn plain(value: u64) -> u64 {
     let is_error =
         value > u64::MAX - ERRORS || (value <= u64::from(u32::MAX) && value > u64::from(u32::MAX) - ERRORS);
@@ -119,10 +119,10 @@ mod tests {
         assert_eq!(hidden(0, 7, [5, word, 4096, u64::MAX]), [5, 1, 4096, u64::MAX], "read");
         assert_eq!(hidden(CLONE, 7, [0x4000 | 17, word, 0, 0])[0], 0x4011, "vfork");
         assert_eq!(hidden(WAIT4, 7, [3_999_999, word, 0, 0]), [3_999_999, 1, 0, 0], "a child by its number");
-        assert_eq!(hidden(WAITID, 7, [1, 70_000, word, 4])[..3], [1, 70_000, 1], "likewise");
+        assert_eq!(hidden(WAITID, 7, [1, 70_000, word, 4])[..3], [1, 70_000, 1], "the same for waitid");
     }
 
-    /// Words of hexadecimal digits that are where the kernel lives.
+    /// Hexadecimal words in the range of kernel addresses.
     fn kernel_addresses(text: &str) -> Vec<&str> {
         let words = text.split(|c: char| !c.is_ascii_hexdigit());
         let is_kernel = |word: &&str| {
@@ -135,7 +135,7 @@ mod tests {
         words.filter(is_kernel).collect()
     }
 
-    /// Where this process has memory, beyond what numbers of other things are.
+    /// Where this process has memory, without the ranges in which other numbers lie.
     fn own_memory() -> Vec<std::ops::Range<u64>> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let range = |line: &str| {
@@ -145,7 +145,7 @@ mod tests {
         maps.lines().filter_map(range).filter(|range| range.start > 1 << 40).collect()
     }
 
-    /// Numbers that lie there: decimal ones, and hexadecimal ones as long as an address.
+    /// Numbers that lie in this memory: decimal ones, and hexadecimal ones as long as an address.
     fn words_in<'t>(memory: &[std::ops::Range<u64>], text: &'t str) -> Vec<&'t str> {
         let is_there = |value: u64| memory.iter().any(|range| range.contains(&value));
         let is_address = |word: &&str| {

@@ -1,4 +1,4 @@
-//! The BPF probes. Each is a pair of files: `<name>.bpf.c` runs in the kernel, `<name>.rs` speaks with it.
+//! The BPF probes. Each is a pair of files: `<name>.bpf.c` runs in the kernel, `<name>.rs` is its user space half.
 
 /// The skeleton that `build.rs` made of `<name>.bpf.c`, as a private module `skel`.
 macro_rules! skeleton {
@@ -59,12 +59,12 @@ use std::time::{Duration, Instant};
 
 use whyslow_model::Missing;
 
-/// libbpf writes to stderr by itself. What it would say is in the error, and in the reason that is heard here.
+/// libbpf writes to stderr by itself. Its message is in the error, and in the reason that `refusal` keeps.
 pub(crate) fn hush() {
     refusal::listen();
 }
 
-/// Why a probe did not start, from libbpf's error, and from what the verifier said to it.
+/// Why a probe did not start, from libbpf's error and the verifier's log.
 pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     use libbpf_rs::ErrorKind;
     if let Some(refusal) = refusal::heard() {
@@ -78,7 +78,7 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     }
     let rights = crate::rights::Rights::own();
     match err.kind() {
-        // What a seccomp filter does not know it may tell as absent.
+        // A seccomp filter may answer "no such call" for a call that it does not know.
         ErrorKind::Unsupported if rights.is_filtered() => {
             Missing::NotAllowed { what: what.to_owned(), way_out: rights.way_out_for_bpf() }
         }
@@ -89,8 +89,8 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     }
 }
 
-/// Whether this kernel has a tracepoint; true if that cannot be known. Reads all of BTF: 25 ms, to be asked when a probe
-/// did not start.
+/// Whether this kernel has a tracepoint; true if that cannot be known. Reads all of BTF (25 ms): only call it after a probe did not
+/// start.
 pub(crate) fn has_tracepoint(name: &str) -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return true };
     btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
@@ -103,12 +103,12 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     value
 }
 
-/// All that an iterator of the probe `what` has to tell.
+/// Everything that an iterator of the probe `what` returns.
 pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missing> {
     walk_within(what, link, Duration::MAX)
 }
 
-/// ... unless it takes longer than `patience`.
+/// The same, but it fails when the walk takes longer than `patience`.
 pub(crate) fn walk_within(
     what: &str,
     link: &libbpf_rs::Link,
@@ -118,8 +118,8 @@ pub(crate) fn walk_within(
     read_through(what, &mut iter, patience)
 }
 
-/// Of a million objects that it has nothing to tell of an iterator says EAGAIN (kernel/bpf/bpf_iter.c, MAX_ITER_OBJECTS), and
-/// goes on from there when it is read again.
+/// An iterator returns EAGAIN after a million objects for which it printed nothing (kernel/bpf/bpf_iter.c, MAX_ITER_OBJECTS). The next
+/// read continues from there.
 fn read_through(what: &str, from: &mut dyn io::Read, patience: Duration) -> Result<Vec<u8>, Missing> {
     let began = Instant::now();
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
@@ -136,8 +136,8 @@ fn read_through(what: &str, from: &mut dyn io::Read, patience: Duration) -> Resu
     }
 }
 
-/// Forget what a map of sums holds: the window begins. Who adds to a row at this very moment adds to no row, or to the next
-/// one that takes its place.
+/// Delete the rows of a map of sums, because the window begins. An addition that runs at this very moment is lost, or counts for the
+/// next row in that place.
 pub(crate) fn clear(map: &libbpf_rs::MapMut<'_>) {
     use libbpf_rs::MapCore as _;
     for key in map.keys() {
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one after another, then the end.
+    /// Results of single reads, one after another, then the end.
     struct Answers(Vec<io::Result<&'static [u8]>>);
 
     impl io::Read for Answers {
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(late, Err(Missing::skipped("files", "the walk took too long")));
     }
 
-    /// Before v6.4 task storage, and in all kernels a map that is not preallocated, allocates where it inserts: under a
-    /// run queue's lock that can deadlock.
+    /// Before v6.4 task storage, and in all kernels a map that is not preallocated, allocates when it inserts. Under a run queue's lock that
+    /// can deadlock.
     #[test]
     fn no_object_with_a_hook_in_the_scheduler_allocates() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf");
@@ -204,7 +204,7 @@ mod tests {
         assert!(hooked >= 2, "the scheduler and lock probes have such hooks");
     }
 
-    /// What a report says of a table that is full stands in docs/tables.md.
+    /// docs/tables.md has the text that a report gives for each full table.
     #[test]
     fn every_table_that_can_be_full_is_in_the_documents() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -213,7 +213,7 @@ mod tests {
         let mut tables = 0;
         for entry in fs::read_dir(folder.join("src/bpf")).unwrap() {
             let source = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
-            // Maps end so; `max_entries, 1` of what is each CPU's own, or only makes a type known, is never full.
+            // Definitions of maps end so. A map with `max_entries, 1` that is per CPU, or only makes a type known, is never full.
             for (body, _) in source.match_indices(" SEC(\".maps\")").map(|(at, _)| source.split_at(at)) {
                 let (fields, name) = body.rsplit_once("} ").unwrap_or((body, ""));
                 let fields = fields.rsplit_once("struct {").map_or(fields, |(_, fields)| fields);

@@ -1,4 +1,4 @@
-//! From what the probe of system calls saw to the tables `calls` and `slow_calls`.
+//! Makes the tables `calls` and `slow_calls` from what the probe of system calls saw.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,25 +8,25 @@ use whyslow_model::timeline::{Call, SlowCall, Stack, StateTimes};
 use crate::bpf::calls::{Raw, Row, Single};
 use crate::living::{Living, Wanted};
 
-/// Single calls that are reported: the slowest.
+/// The most single calls that are reported: the slowest.
 const MOST_SINGLES: usize = 10_000;
 
 /// The tables.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// One row a (process, call, file).
+    /// One row per (process, call, file).
     pub calls: Vec<Call>,
     /// Slow calls, in order of their begin.
     pub slow_calls: Vec<SlowCall>,
     /// The user stacks that `slow_calls` and `waits` point to.
     pub stacks: Vec<Stack>,
-    /// Whose user stack is known while it waited in a call.
+    /// Waits inside calls whose user stack is known.
     pub waits: Vec<UserWait>,
-    /// Slow calls beyond the most that are reported.
+    /// Slow calls beyond the most that are reported: not in the table.
     pub untold: u64,
 }
 
-/// A thread was in a call, and this is from where it made it.
+/// One call of a thread, and the user stack that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserWait {
     /// Thread.
@@ -39,7 +39,7 @@ pub struct UserWait {
     pub stack: u32,
 }
 
-/// Put them into tables. The ids of stacks begin at `first_stack`.
+/// Make the tables. The ids of stacks begin at `first_stack`.
 pub fn tables(
     mut seen: Raw,
     window_start_ns: u64,
@@ -105,7 +105,7 @@ fn calls(rows: &[Row]) -> Vec<Call> {
     calls.into_values().collect()
 }
 
-/// A process is called as its first thread was last; else as any of its threads.
+/// The name of each process: the last name of its first thread, or else the name of any of its threads.
 fn process_names(rows: &[Row]) -> HashMap<u32, &str> {
     let mut names = HashMap::new();
     for row in rows {

@@ -1,5 +1,5 @@
-//! Work that may hang is done by a disposable child: a fork in a session of its own that holds nothing of ours but
-//! a pipe. It is killed at the deadline and waited for only a moment: a child stuck in D must not keep the exam from ending.
+//! Runs work that may hang in a disposable child: a fork in a session of its own that has only a pipe in common with us. The parent
+//! kills it at the deadline and waits for it only a moment: a child that is stuck in state D must not keep whyslow from ending.
 
 use std::fs::File;
 use std::io::{Read as _, Write};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::priority;
 
-/// The last byte of a child that was not killed on the way: in no text.
+/// The last byte of a child that was not killed before its end. No text has this byte.
 pub(crate) const DONE: u8 = 0xff;
 
-/// So long who was killed may take to give its memory back. On a full host it has to get a CPU for that; 15 MiB of it were still
+/// The time that a killed process gets to give its memory back. On a full host it has to wait for a CPU first; 15 MiB of it were still
 /// charged when whyslow itself was killed at its memory limit.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -23,7 +23,7 @@ pub struct Told {
     pub finished: bool,
 }
 
-/// Run `work` in a child process. Whatever it writes comes back. At most `cap` bytes are kept.
+/// Run `work` in a child process. Returns what it writes, at most `cap` bytes.
 pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) -> std::io::Result<Told> {
     let (from, to) = pipe()?;
     // SAFETY: the child runs only `work` and `_exit`; no lock of ours is held over the fork by another thread (that of
@@ -53,7 +53,7 @@ pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) ->
 fn be_child(to: OwnedFd, work: impl FnOnce(&mut dyn Write)) -> ! {
     forget_all_but(&[to.into_raw_fd()]);
     priority::inherit();
-    // SAFETY: the pipe is kept as the first descriptor, and is nobody else's.
+    // SAFETY: the pipe is kept as the first descriptor, and has no other owner.
     let mut pipe = unsafe { File::from_raw_fd(FIRST_KEPT) };
     // A panic must not unwind into the caller's frames: they belong to the parent.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut pipe)));
@@ -62,10 +62,10 @@ fn be_child(to: OwnedFd, work: impl FnOnce(&mut dyn Write)) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Of what is kept the first; the others follow.
+/// The number of the first kept descriptor; the others follow it.
 const FIRST_KEPT: i32 = 3;
 
-/// A child has nothing of its parent's but these descriptors, from `FIRST_KEPT` on.
+/// Closes all descriptors but these, which get the numbers from `FIRST_KEPT` on.
 fn forget_all_but(kept: &[RawFd]) {
     // SAFETY: plain system calls on our own process; numbers of files that were open stay above those they are moved to.
     unsafe {
@@ -85,7 +85,7 @@ fn forget_all_but(kept: &[RawFd]) {
     be_the_first_to_go();
 }
 
-/// Should there be too little memory, neither whyslow nor a neighbour is to be killed for this: a setting of this process alone.
+/// If memory runs out, the kernel shall kill neither whyslow nor another process for it, but this child: a setting of this process alone.
 fn be_the_first_to_go() {
     // SAFETY: a path that ends in a zero, and four bytes that are there; a descriptor of our own.
     unsafe {
@@ -97,7 +97,7 @@ fn be_the_first_to_go() {
     }
 }
 
-/// Until the pipe has no writer any more: who ends gives back memory first, then files (kernel/exit.c, do_exit).
+/// Wait until the pipe has no writer any more: a process that ends gives back its memory first, then its files (kernel/exit.c, do_exit).
 fn await_end(pipe: &File, within: Duration) {
     let until = Instant::now() + within;
     loop {
@@ -111,29 +111,29 @@ fn await_end(pipe: &File, within: Duration) {
     }
 }
 
-/// A child that works beside us, until it is done or we are.
+/// A child that works beside us, until it is done or we end.
 pub struct Disposable {
     pid: libc::pid_t,
-    /// What it is asked. Nobody waits for it.
+    /// Requests to the child. Writes do not block.
     pub to: File,
-    /// What it tells, likewise.
+    /// Answers of the child. Reads do not block.
     pub from: File,
 }
 
-/// What a child has of its parent.
+/// What the child gets from its parent.
 pub struct Ends<'e> {
-    /// What it is asked.
+    /// Requests of the parent.
     pub asked: File,
-    /// What it tells.
+    /// Answers to the parent.
     pub out: &'e mut dyn Write,
     /// The descriptors that it was given, in their order.
     pub kept: &'e [RawFd],
 }
 
-/// Its niceness: names can wait, the host cannot.
+/// The child's niceness: names can wait, the tasks of the host cannot.
 const NICENESS: i32 = 10;
 
-/// Run `work` in a child process, which goes on.
+/// Run `work` in a child process that goes on beside us.
 pub fn start(kept: &[RawFd], work: impl FnOnce(Ends<'_>)) -> std::io::Result<Disposable> {
     let ((asked, to), (from, out)) = (pipe()?, pipe()?);
     for fd in [&to, &from] {
@@ -149,7 +149,7 @@ pub fn start(kept: &[RawFd], work: impl FnOnce(Ends<'_>)) -> std::io::Result<Dis
                 [asked.into_raw_fd(), out.into_raw_fd()].into_iter().chain(kept.iter().copied()).collect();
             forget_all_but(&all);
             let numbers: Vec<RawFd> = (FIRST_KEPT..).take(all.len()).collect();
-            // SAFETY: the first two are the pipes, and are nobody else's.
+            // SAFETY: the first two are the pipes, and have no other owner.
             let (asked, mut out) =
                 unsafe { (File::from_raw_fd(FIRST_KEPT), File::from_raw_fd(FIRST_KEPT + 1)) };
             // SAFETY: a setting of this process alone.
@@ -167,13 +167,13 @@ pub fn start(kept: &[RawFd], work: impl FnOnce(Ends<'_>)) -> std::io::Result<Dis
 }
 
 impl Disposable {
-    /// Its process.
+    /// The child's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// Enough of it.
+    /// End the child.
     pub fn end(self) {
         drop(self);
     }
@@ -217,7 +217,7 @@ fn listen(pipe: &mut File, deadline: Duration, cap: usize) -> Told {
 
 fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: the kernel fills both descriptors, and nobody else owns them.
+    // SAFETY: the kernel fills both descriptors, and they have no other owner.
     unsafe {
         if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(std::io::Error::last_os_error());

@@ -1,17 +1,17 @@
-//! What looking cost: CPU time and memory of this process and the children it had.
+//! What the observation cost: CPU time and memory of this process and of its children.
 
 use std::time::Duration;
 
 /// CPU time and peak memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// User and system time, children that ended included.
+    /// User and system time, with that of children that ended.
     pub cpu: Duration,
     /// Peak resident memory since the exec; 0: not known.
     pub rss_bytes: u64,
 }
 
-/// Since this process began; CPU time survives exec, so callers take differences.
+/// CPU time since this process began; it survives exec, so callers take differences.
 #[must_use]
 pub fn so_far() -> Cost {
     let own = usage(libc::RUSAGE_SELF);
@@ -23,8 +23,8 @@ pub fn so_far() -> Cost {
     }
 }
 
-/// From /proc/PID/status. Not by getrusage(2): `ru_maxrss` is the greatest of all programs that the process ever ran, its caller's
-/// included, which it was before it executed (fs/exec.c, exec_mmap: setmax_mm_hiwater_rss).
+/// From /proc/PID/status, not from getrusage(2): `ru_maxrss` is the greatest peak of all programs that the process ever ran, also of its
+/// caller before the exec (fs/exec.c, exec_mmap: setmax_mm_hiwater_rss).
 fn peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

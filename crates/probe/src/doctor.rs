@@ -1,7 +1,6 @@
-//! What does this kernel let us see, and what is lost without the rest? Each capability is asked for by trying it, never by version.
+//! What can whyslow observe on this kernel, and what does a missing capability cost? Each capability is tested by trying it, never by version.
 //!
-//! The list is read by people who wonder why a report says "cannot tell". Looking costs a few BPF loads (25 ms each) and one
-//! pass over kallsyms.
+//! The list is for readers of a report that says "cannot tell". The test costs a few BPF loads (25 ms each) and one pass over kallsyms.
 
 mod ask;
 mod claim;
@@ -26,13 +25,13 @@ use crate::{bpf, host};
 /// One thing that whyslow can use.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Capability {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
     /// It is there and works.
     pub ok: bool,
-    /// Why we think so.
+    /// How that was found out.
     pub why: String,
-    /// What is lost without it; empty where nothing is.
+    /// What is lost without it; empty where nothing is lost.
     pub lost: &'static str,
 }
 
@@ -43,13 +42,13 @@ impl Capability {
     }
 }
 
-/// What is claimed for the kernel that runs here.
+/// The claim for the running kernel.
 #[must_use]
 pub fn claim() -> String {
     claim::of(&host::facts(Path::new("/")).kernel)
 }
 
-/// Ask this host for every capability.
+/// Test every capability on this host.
 #[must_use]
 pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     bpf::hush();
@@ -57,23 +56,23 @@ pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     let root = Path::new("/");
     let mut capabilities = vec![privilege(read(root, "proc/self/status")), btf(root)];
     capabilities.push(pid_namespace(Scope::of(root)));
-    // Objects are made as large as a look would make them: whole ones may be more than our limit.
+    // Probes are loaded with tables of the size that a window would use: whole tables may not fit into our memory limit.
     let limits = OwnLimits::read();
     bpf::room::halve(Fit::halvings(&limits).unwrap_or(bpf::room::MOST_HALVINGS));
     capabilities.extend(objects(step));
     capabilities.push(Capability::new(
         "perf event cpu-clock",
-        "on-CPU stacks: which function burns the CPU",
+        "on-CPU stacks: which function uses the CPU",
         ask::cpu_clock()
             .map(|()| "can be opened on CPU 0".to_owned())
             .map_err(|why| format!("{why}; {}", Rights::own().way_out_for_perf())),
     ));
     capabilities.push(Capability::new(
         "BPF run time statistics",
-        "the run time of BPF programs, ours and other people's",
-        ask::bpf_stats().map(|()| "can be switched on while we look".to_owned()),
+        "the run time of BPF programs, of whyslow and of others",
+        ask::bpf_stats().map(|()| "can be switched on during the window".to_owned()),
     ));
-    step(c"reading what the kernel tells");
+    step(c"reading what the kernel reports");
     capabilities.push(pressure(read(root, "proc/pressure/io")));
     capabilities.push(schedstat(read(root, "proc/schedstat")));
     capabilities.extend(symbols(root));
@@ -91,18 +90,22 @@ fn scheduler(types: &KernelTypes) -> Result<(), Missing> {
     Sched::load(&mut slot, types.layout, Budget::of(1, false))?.begin()
 }
 
-/// Whether processes can be called by the ids that the user knows.
+/// Whether processes can be named by the ids that the user knows.
 fn pid_namespace(scope: Scope) -> Capability {
     let found = match scope {
-        Scope::Initial => Ok("the host's own: ids are those that BPF tells".to_owned()),
+        Scope::Initial => Ok("the host's own: the ids are those that BPF reports".to_owned()),
         Scope::Own { above } => bpf::pidns::PidNamespace::start(&mut MaybeUninit::uninit(), above)
-            .map(|_| format!("one of its own: ids are translated, tasks outside have {OUTSIDE} and theirs"))
+            .map(|_| format!("one of its own: ids are translated; tasks outside get {OUTSIDE} plus their id on the host"))
             .map_err(|why| why.to_string()),
     };
-    Capability::new("pid namespace", "whom `run` and `attach` follow, and the ids of processes", found)
+    Capability::new(
+        "pid namespace",
+        "the processes that `run` and `attach` follow, and the ids of processes",
+        found,
+    )
 }
 
-/// Every BPF object, loaded and attached once, then let go.
+/// Every BPF object: loaded and attached once, then released.
 fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     let mut capabilities = Vec::new();
     step(c"trying the probes");
@@ -114,12 +117,12 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     };
     object(
         "BPF: task list",
-        "who waits for what: nearly every cause",
+        "which task waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
     );
     object(
         "BPF: own memory limits",
-        "limits that a container does not show: the tables are quartered there",
+        "memory limits that a container does not show: whyslow makes its tables smaller there",
         bpf::own_memory::groups().map(drop),
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));
@@ -132,14 +135,14 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     capabilities
 }
 
-/// Whether a probe starts, runs, and tells.
+/// Whether a probe starts, runs, and returns data.
 fn works(entry: &Entry, start: &mut Start<'_>) -> Result<(), Missing> {
     let mut slot = MaybeUninit::uninit();
     let Some(mut probe) = (entry.start)(&mut slot, start)? else { return Ok(()) };
     probe.may_interrupt(start.cpus)?;
     probe.lend(&mut start.lent);
     probe.begin()?;
-    // What is noted is what this very moment did not tell.
+    // Missing notes that come here are about this very moment: they are dropped.
     Traced::default().take(probe.as_mut(), Duration::ZERO, &mut Vec::new())
 }
 
@@ -149,7 +152,7 @@ fn speed() -> [Capability; 2] {
         Capability::new(crate::speed::WHAT, "whether a CPU is slow", speed),
         Capability::new(
             crate::speed::CYCLES,
-            "the frequency of busy CPUs; loops of known length tell it, too, but on an emulator",
+            "the frequency of busy CPUs; loops of known length measure it as well, except on an emulator",
             cycles,
         ),
     ]
@@ -157,7 +160,7 @@ fn speed() -> [Capability; 2] {
 
 fn read(root: &Path, name: &str) -> io::Result<String> {
     let mut text = String::new();
-    // No file asked for here is longer; a wrong root must not make us read for ever.
+    // No file read here is longer; with a wrong root the read must end.
     std::fs::File::open(root.join(name))?.take(1 << 20).read_to_string(&mut text)?;
     Ok(text)
 }
@@ -172,7 +175,7 @@ fn privilege(status: io::Result<String>) -> Capability {
         (Ok(_), Some(obstacle)) => Err(obstacle),
         (Ok(text), None) => held(&text),
     };
-    Capability::new("privilege", "BPF, and the files of other people's processes", found)
+    Capability::new("privilege", "BPF, and the files of other users' processes", found)
 }
 
 fn held(status: &str) -> Result<String, String> {
@@ -197,7 +200,7 @@ fn btf(root: &Path) -> Capability {
     Capability::new("kernel types (BTF)", "all BPF probes: only kernel files are left", found)
 }
 
-/// Absent and refusing are two things: with `psi=0` on the command line the files are there and may refuse to be read.
+/// "Absent" and "refused" differ: with `psi=0` on the command line the files exist, and reading them may fail.
 fn pressure(text: io::Result<String>) -> Capability {
     let found = match text {
         Ok(text) if text.contains("total=") => Ok("/proc/pressure is readable".to_owned()),
@@ -210,7 +213,7 @@ fn pressure(text: io::Result<String>) -> Capability {
         }
         Err(err) => Err(format!("cannot read /proc/pressure/io: {err}")),
     };
-    Capability::new("pressure (PSI)", "a second witness for waits; causes do not rest on it", found)
+    Capability::new("pressure (PSI)", "a second measurement of waits; no cause depends on it", found)
 }
 
 fn schedstat(text: io::Result<String>) -> Capability {
@@ -240,7 +243,11 @@ fn symbols(root: &Path) -> [Capability; 2] {
     };
     [
         Capability::new("kernel function names", "names in kernel stacks", functions),
-        Capability::new("kernel data names", "names of locks: they are inferred from who waits", data),
+        Capability::new(
+            "kernel data names",
+            "names of locks: they are inferred from the tasks that wait",
+            data,
+        ),
     ]
 }
 
@@ -256,7 +263,7 @@ fn kallsyms(text: impl io::BufRead) -> io::Result<Symbols> {
         let mut fields = line.split(' ');
         seen.addresses |=
             fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
-        // Types of nm: d and b are data. Without KALLSYMS_ALL only text is listed, and a few that lie in text.
+        // Letters of nm: d and b are data. Without KALLSYMS_ALL only text symbols are listed, and a few data symbols that lie in text.
         seen.data |= fields.next() == Some("d") || line.ends_with(" cgroup_mutex");
         if seen.addresses && seen.data {
             break;

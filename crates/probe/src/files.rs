@@ -1,7 +1,7 @@
-//! Kernel files of a window, as text: what to read when is the table (`files/rows.rs`), how is here.
+//! Kernel files of a window, as text. The table `files/rows.rs` says what is read and when; the code here reads it.
 //!
-//! Harmless rows are read at the window's ends or once, some each second through descriptors kept open; rows with a hazard are
-//! read once, last, by a disposable child. Nothing here parses what it reads, but to find CPUs, devices and cgroups.
+//! Harmless rows are read at the window's ends or once; some are read each second through descriptors that stay open. A disposable
+//! child reads the rows with a hazard once, last. The code here parses files only to find CPUs, devices and cgroups.
 //! Names of snapshots are paths below the root, escaped as `name.rs` says; a network namespace's files are
 //! `netns/<inode>/net/...`.
 
@@ -54,11 +54,11 @@ pub use table::{Hazard, Rate, Row};
 pub struct RawFiles {
     /// Files, in the order they were read.
     pub snapshots: Vec<FileSnapshot>,
-    /// By name of snapshot, or by pattern of a row.
+    /// What is missing, by name of the snapshot or by pattern of the row.
     pub missing: Vec<MissingNote>,
 }
 
-/// When in the window.
+/// A moment of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// It begins.
@@ -69,15 +69,15 @@ pub enum Moment {
     End,
 }
 
-/// How much is looked at.
+/// Limits of what is read.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     devices: Most,
     namespaces: usize,
     processes: usize,
-    /// Of one hierarchy: all, and those whose flushing files are read.
+    /// Of one hierarchy: the most cgroups, and the most whose files that flush are read.
     cgroups: (usize, usize),
-    /// CPU time of one moment's reading; the clock gets ten times as much.
+    /// CPU time of one moment's reading; the limit by the clock is ten times as long.
     moment: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Default for Limits {
 
 /// CPU time a second that the reads between start and end may take: 0.3 %.
 const SECOND: Duration = Duration::from_millis(3);
-/// The name that a reading child holds: one per host.
+/// The socket name that a reading child holds: one child per host.
 const ONLY_ONE: &[u8] = b"whyslow-files";
 
 /// A file that is read each second, kept open.
@@ -119,9 +119,9 @@ pub struct Files {
     /// Notes made while opening, handed out with the first reading.
     early: Vec<MissingNote>,
     buffer: Vec<u8>,
-    /// Seconds still to leave out, because the last reading was too dear.
+    /// Seconds that are still left out, because the last reading took too much CPU time.
     rest: u32,
-    /// So many rows were read while the window lasted.
+    /// The number of rows that were read while the window lasted.
     ahead: usize,
     only_one: Option<Vec<u8>>,
     strays: Vec<libc::pid_t>,
@@ -226,8 +226,8 @@ impl Files {
         result.settle(self.root.live, found, &mut self.noted, seen);
     }
 
-    /// The rows of each second, through descriptors kept open. After a reading over the budget it rests: on a host of
-    /// thousands of CPUs, every few seconds must do.
+    /// The rows of each second, through descriptors kept open. A reading over the budget is followed by a pause: on a host of
+    /// thousands of CPUs the files are read every few seconds only.
     fn read_second(&mut self, at: Duration, seen: &mut RawFiles) {
         if self.rest > 0 {
             self.rest -= 1;
@@ -253,7 +253,7 @@ impl Files {
         let cost = budget::thread_cpu().saturating_sub(before);
         self.rest = (cost.as_micros() / SECOND.as_micros()).min(60) as u32;
         if self.rest > 0 {
-            let reason = format!("reading them takes {} ms CPU on this host", cost.as_millis());
+            let reason = format!("reading them takes {} ms of CPU time on this host", cost.as_millis());
             note(
                 Missing::skipped("some seconds of the files read each second", reason),
                 &mut self.noted,
@@ -283,7 +283,7 @@ impl Drop for Files {
     }
 }
 
-/// Knows which files are read in a way of their own on a live host.
+/// Reads files. On a live host some need their own way of reading.
 struct Reader<'a> {
     root: &'a Root,
     namespaces: &'a Namespaces,

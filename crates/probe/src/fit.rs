@@ -1,7 +1,7 @@
-//! What of us fits into the limits that hold us: decided before the first map is made.
+//! Decides, before the first map is made, which tables and probes fit into the memory and CPU limits of whyslow itself.
 //!
-//! Who meets a memory limit is killed, with the answer in hand; who has a tenth of a CPU answers ten times as late. So first
-//! the tables are halved until they fit, then, of a CPU that is scarce, what few ask for is not loaded. What is shed is said.
+//! At a memory limit the kernel kills whyslow before the answer; with a tenth of a CPU the answer comes ten times as late. So the tables
+//! are halved until they fit. Where CPU time is scarce, probes that few users need are not loaded. The report names what is left out.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,46 +18,46 @@ use crate::speed;
 mod tests;
 
 const MIB: u64 = 1 << 20;
-/// Memory of our own beside the tables: 14 to 21 MiB were measured here (5 MB of symbols twice, types, rows and the report), and
-/// twice that where modules have symbols, too. Code is page cache, which can be given back.
+/// Memory beside the tables: 14 to 21 MiB were measured here (5 MB of symbols twice, types, rows and the report), and
+/// twice that where modules have symbols, too. Code is page cache, which the kernel can reclaim.
 const OWN: u64 = 22 * MIB;
-/// Whole tables of a look at the host (measured: 140 MiB on 2 CPUs) ...
+/// All tables of a window on the host at full size (measured: 140 MiB on 2 CPUs).
 const TABLES: u64 = 140 * MIB;
-/// ... and what system calls of followed tasks take beside (187 MiB in all).
+/// More tables for system calls of followed tasks (187 MiB in all).
 const TABLES_OF_CALLS: u64 = 48 * MIB;
 /// Tables that are not halved (of CPUs, places by hash), and programs with their types: 13 MiB were measured.
 const FIXED: u64 = 13 * MIB;
-/// Bytes of a spare place in all tables by pid, with and without system calls.
+/// Bytes of one more place in all tables by pid, with and without system calls.
 const PLACE: u64 = 1024;
-/// With less than this of a CPU the answer would be late by seconds: loading takes 0.6 s of CPU.
+/// With less than this part of a CPU the answer would be late by seconds: loading takes 0.6 s of CPU.
 const SCARCE: f64 = 0.5;
 /// How often the tables are halved where CPU time is scarce: making and freeing whole ones takes 60 ms.
 const HALVINGS_WHEN_SCARCE: u32 = 2;
-/// ... and where a memory limit may be there that cannot be read: so we fit into 64 MiB, which few containers have less than,
-/// and the tables do for a host of some hundred tasks.
+/// The same where a memory limit may exist that cannot be read: whyslow then fits into 64 MiB. Few containers have less,
+/// and such tables are large enough for a host of some hundred tasks.
 const HALVINGS_WHEN_UNKNOWN: u32 = 3;
 
-/// How long somebody who is ending there may take to give his memory back. BPF maps are freed by a worker after a grace period
-/// of RCU (kernel/bpf/syscall.c, bpf_map_free_deferred): 15 to 30 MiB of the look before were still charged for a second.
+/// The time that an ending process of the same cgroup gets to give its memory back. BPF maps are freed by a worker after a grace period
+/// of RCU (kernel/bpf/syscall.c, bpf_map_free_deferred): 15 to 30 MiB of the run before were still charged for a second.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
-/// No event tells of memory given back on both versions of cgroups.
+/// No event reports that memory was given back on both versions of cgroups.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
-/// How much of us there is to be.
+/// How large the tables are, and which probes run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fit {
     /// How often each table is halved.
     pub(crate) halvings: u32,
-    /// What few ask for is left out, for this reason.
+    /// Probes that few users need are left out, for this reason.
     pub(crate) thrift: Option<String>,
     /// Why, in words for the user.
     reasons: Vec<String>,
-    /// Limits that may be there, and that nobody could read. Of memory that is said before: who is killed says nothing after.
+    /// Limits that may exist, and could not be read. The memory limit is reported before the window: a killed whyslow reports nothing after.
     unknown_memory: Option<Missing>,
     unknown_cpu: Option<Missing>,
 }
 
-/// Not even the smallest tables fit.
+/// Even the smallest tables do not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the memory limit of cgroup {cgroup} ({limit}) leaves {left}, and whyslow needs at least {needed} there: it would be \
@@ -71,15 +71,15 @@ pub struct DoesNotFit {
 }
 
 impl DoesNotFit {
-    /// It would fit, if others there used less.
+    /// It would fit if other processes there used less.
     fn may_pass(&self) -> bool {
         self.needed <= self.limit
     }
 }
 
 impl Fit {
-    /// Into the limits of this process. `follows`: system calls of some are to be reported, too. Where others use what is needed,
-    /// it waits a while for it.
+    /// The fit for the limits of this process. `follows`: the system calls of followed tasks are reported as well. While other processes
+    /// use the memory that is needed, it waits for a while.
     pub fn here(follows: bool) -> Result<Self, DoesNotFit> {
         let until = Instant::now() + GIVEN_BACK_WITHIN;
         loop {
@@ -110,7 +110,7 @@ impl Fit {
     fn shrink(&mut self, memory: &MemoryLimit, threads: u32, follows: bool) -> Result<(), DoesNotFit> {
         let fits = |halvings: &u32| need(*halvings, threads, follows) <= memory.left;
         let least = need(MOST_HALVINGS, threads, follows);
-        // What is used of a hidden one may be cache, which makes room: refused is what its limit itself has no room for.
+        // Memory used under a hidden limit may be page cache, which can be reclaimed: refuse only what the limit itself has no room for.
         let may_fit = memory.is_hidden && least <= memory.limit;
         let fitting = (0..=MOST_HALVINGS).find(fits).or(may_fit.then_some(MOST_HALVINGS));
         self.halvings = fitting.ok_or_else(|| DoesNotFit {
@@ -136,19 +136,19 @@ impl Fit {
         Ok(())
     }
 
-    /// Nobody could read a limit that may be there.
+    /// A memory limit may exist that could not be read.
     fn be_careful(&mut self) {
         self.halvings = HALVINGS_WHEN_UNKNOWN;
         self.reasons.push("whyslow itself may run under a memory limit that cannot be read".to_owned());
     }
 
-    /// How often the tables of a look at the host are halved to fit into memory. An error: not the smallest fit.
+    /// How often the tables of a window on the host are halved to fit into memory. An error: even the smallest do not fit.
     pub(crate) fn halvings(limits: &OwnLimits) -> Result<u32, DoesNotFit> {
         let limits = OwnLimits { cpu: Ok(None), ..limits.clone() };
         Self::into(&limits, shared::threads(), false).map(|fit| fit.halvings)
     }
 
-    /// With so much of a CPU our answers are late.
+    /// With this part of a CPU the answer is late.
     pub(crate) fn is_scarce(cpus: f64) -> bool {
         cpus < SCARCE
     }
@@ -167,7 +167,7 @@ impl Fit {
         self.thrift = Some(why);
     }
 
-    /// What the user is to know before the window.
+    /// What the user must know before the window.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let unknown = self.unknown_memory.iter().map(ToString::to_string);
@@ -175,13 +175,13 @@ impl Fit {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// What is shed, and why. `measures_speeds`: the speed of CPUs is what was asked for.
+    /// What is left out, and why. `measures_speeds`: the user asked for the speed of CPUs.
     pub(crate) fn notes(&self, measures_speeds: bool) -> Vec<Missing> {
         let tables = (!self.reasons.is_empty()).then(|| {
             let why = self.reasons.join("; ");
             let part = 1u32 << self.halvings;
             let reason = format!(
-                "{why}; each table has 1/{part} of its rows, and what finds no room is counted as lost \
+                "{why}; each table has 1/{part} of its rows, and events without a row are counted as lost \
                  (own_cost.lost_events)"
             );
             Missing::skipped("a part of the tables", reason)
@@ -197,7 +197,7 @@ impl Fit {
     }
 }
 
-/// Bytes in all.
+/// Bytes needed in all.
 fn need(halvings: u32, threads: u32, follows: bool) -> u64 {
     let tables = TABLES + if follows { TABLES_OF_CALLS } else { 0 };
     let places = u64::from(shared::spares(threads, halvings).saturating_sub(shared::spares(0, halvings)));

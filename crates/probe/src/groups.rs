@@ -1,9 +1,9 @@
-//! What do the owners of cgroups call them? Pods, containers, units, sessions, machines, from files on disk: no socket is
-//! opened, and nobody is asked.
+//! Which names do the owners of cgroups give them? Pods, containers, units, sessions and machines are looked up in files on disk: no
+//! socket is opened, and no daemon is asked.
 //!
-//! Read once, after the window, by a disposable child: a disk may hang. What lies in memory (/run) comes first, home folders,
-//! which may be on another host, last; what has been said when the deadline comes is kept. A name is taken only from a file
-//! that says itself whose it is.
+//! Read once, after the window, by a disposable child: a disk may hang. Files in memory (/run) come first; home folders come last,
+//! because they may be on another host. The names that were found before the deadline are kept. A name is taken only from a file
+//! that itself says which cgroup it belongs to.
 
 mod containers;
 mod disk;
@@ -31,16 +31,16 @@ use disk::Disk;
 use login::Account;
 use units::Units;
 
-/// So long reading may take: 1,000 names take 20 ms from memory; a cold disk gives some 50 files in it.
+/// The time for reading: 1,000 names take 20 ms from memory; from a cold disk some 50 files can be read in it.
 const DEADLINE: Duration = Duration::from_millis(400);
 /// The child's answer is cut here: 32,768 groups with 500 bytes each.
 const MAX_ANSWER: usize = 16 << 20;
 /// The most that is read of a small file: of the account file, too, where there are many users.
 const SMALL: usize = 1 << 20;
-/// What is missing where names are.
+/// The name of the missing note.
 const WHAT: &str = "names of pods and containers";
 
-/// A cgroup, what its path says, and what was found of it so far.
+/// A cgroup, what its path says, and what was found about it so far.
 struct Asked {
     known: CgroupPath,
     group: Group,
@@ -53,13 +53,13 @@ impl Asked {
     }
 }
 
-/// What the child says, a line each; of one path the last counts.
+/// One line of the child's answer. If a path comes twice, the last line counts.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
     Group(Box<Group>),
     User(User),
-    /// There was more to read than it may.
+    /// There was more to read than is allowed.
     RanOut,
 }
 
@@ -68,9 +68,9 @@ enum Line {
 pub struct Named {
     /// Groups that have a name.
     pub groups: Vec<Group>,
-    /// Users that were asked for.
+    /// Users that were requested.
     pub users: Vec<User>,
-    /// All was read that was to be read.
+    /// Everything was read.
     pub is_whole: bool,
 }
 
@@ -83,7 +83,10 @@ pub(crate) fn note(root: &Path, tables: &mut Tables, missing: &mut Vec<MissingNo
     let contained: Vec<&str> = paths.iter().filter(contained).copied().collect();
     if is_elsewhere(root) {
         if !contained.is_empty() {
-            missing.push(Missing::skipped(WHAT, "the files that have them are the host's").into());
+            missing.push(
+                Missing::skipped(WHAT, "the files with these names are on the host, not in this container")
+                    .into(),
+            );
         }
         return;
     }
@@ -102,8 +105,8 @@ pub(crate) fn note(root: &Path, tables: &mut Tables, missing: &mut Vec<MissingNo
     (tables.groups, tables.users) = (Some(named.groups), Some(named.users));
 }
 
-/// Tasks and groups are those of the host, files may be those of our container: names of one are none of the other's. So it is in
-/// a pid namespace, and where the first process has another root.
+/// In a container the tasks and cgroups are those of the host, but the files may be the container's: their names belong to other groups.
+/// That is the case in a pid namespace, and where the first process has another root.
 fn is_elsewhere(root: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     if matches!(Scope::of(root), Scope::Own { .. }) {
@@ -114,7 +117,7 @@ fn is_elsewhere(root: &Path) -> bool {
     first.is_some() && first != place(root)
 }
 
-/// What cgroups and users of this machine are called.
+/// The names of cgroups and users of this machine.
 #[must_use]
 pub fn here<'p>(paths: impl Iterator<Item = &'p str>, uids: &BTreeSet<u32>) -> Named {
     let root = Path::new("/");
@@ -130,11 +133,11 @@ fn read<'p>(root: &Path, paths: impl Iterator<Item = &'p str>, uids: &BTreeSet<u
     heard(&told.bytes, told.finished)
 }
 
-/// What the child has said.
+/// Parses the child's answer.
 fn heard(bytes: &[u8], finished: bool) -> Named {
     let mut named = Named { is_whole: finished, ..Named::default() };
     let mut groups = BTreeMap::new();
-    // Of a child that was killed the last line may be torn.
+    // The last line of a killed child may be incomplete.
     for line in bytes.split(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {
             Ok(Line::Group(group)) => drop(groups.insert(group.path.clone(), *group)),
@@ -147,7 +150,7 @@ fn heard(bytes: &[u8], finished: bool) -> Named {
     named
 }
 
-/// Where names may be: in which order they are looked for.
+/// Where names may be, in the order of the search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// /run: memory.
@@ -189,7 +192,7 @@ fn tell_users(accounts: &[Account], uids: &BTreeSet<u32>, out: &mut dyn Write) {
 }
 
 fn tell(line: &Line, out: &mut dyn Write) {
-    // Nobody to hear it: then nobody misses it.
+    // If the parent is gone, nothing reads the line: the error does not matter.
     if let Ok(mut text) = serde_json::to_vec(line) {
         text.push(b'\n');
         let _ = out.write_all(&text);

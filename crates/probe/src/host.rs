@@ -41,7 +41,7 @@ pub fn page_size() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Length of a tick of the kernel (a jiffy): the coarse clocks go on once a tick, and say so.
+/// Length of a tick of the kernel (a jiffy): the coarse clocks advance once a tick, and clock_getres reports its length.
 #[must_use]
 pub fn tick_ns() -> u64 {
     let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -90,8 +90,8 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
-/// The threads of these processes that live now; a process that is gone has none. Whose number has a pidfd is asked
-/// afterwards whether it has not ended: else the number may have become a stranger's.
+/// The threads of these processes that live now; a process that is gone has none. A process with a pidfd is checked afterwards: if it
+/// has ended, its number may belong to another process now, and its threads are left out.
 #[must_use]
 pub fn threads_of(pids: &[u32], pidfds: &[(u32, RawFd)]) -> Vec<u32> {
     let list = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(of(child.id()), [child.id()]);
         drop(child.stdin.take());
         child.wait().unwrap();
-        // As if this process had been given its number.
+        // The same as if this process had got the number of the child.
         assert!(of(std::process::id()).is_empty());
         assert!(!threads_of(&[std::process::id()], &[]).is_empty());
         // SAFETY: ours alone.

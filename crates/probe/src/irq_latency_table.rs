@@ -1,4 +1,4 @@
-//! From what the IRQ latency probe told to its tables: names for addresses, times since the window began.
+//! Makes the tables of the IRQ latency probe: names for addresses, times since the window began.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Tables {
     pub irq_latencies: Vec<IrqLatency>,
 }
 
-/// Make them.
+/// Make the tables.
 #[must_use]
 pub fn tables(seen: &Raw, window: Window, kernel: &mut KernelNames) -> Tables {
     let mut tables = Tables { irq_latencies: irq_latencies(&seen.wakes), ..Tables::default() };
@@ -77,7 +77,7 @@ fn reported(gap: &irq_latency::irqlat_gap, stack: &[u64], window: Window, kernel
     }
 }
 
-/// Of the frame that was interrupted: the first one behind the entry code of the interrupt, the outermost if several came.
+/// Whether the interrupted frame let the interrupt in: the first frame behind the interrupt's entry code, the outermost if several came.
 fn let_in(gap: &irq_latency::irqlat_gap, stack: &[u64], kernel: &mut KernelNames) -> Option<bool> {
     if !cfg!(target_arch = "x86_64") {
         return None; // other instructions
@@ -88,8 +88,8 @@ fn let_in(gap: &irq_latency::irqlat_gap, stack: &[u64], kernel: &mut KernelNames
     Some(lets_in(*gap.before.get(at)?)).filter(|_| at < stack.len())
 }
 
-/// x86: STI (0xfb) holds interrupts back for one more instruction, for which there is often a NOP; POPF (0x9d) does not. So one
-/// of them is among the eight bytes before the place at which an interrupt came that had been kept out.
+/// x86: STI (0xfb) holds interrupts back for one more instruction, which is often a NOP; POPF (0x9d) does not. So a delayed interrupt
+/// has one of the two among the eight bytes before the place at which it came.
 fn lets_in(before: u64) -> bool {
     before.to_ne_bytes().iter().any(|byte| [0xfb, 0x9d].contains(byte))
 }
@@ -120,12 +120,12 @@ fn irq_latencies(by_cpu: &[Vec<irqlat_wakes>]) -> Vec<IrqLatency> {
     rows
 }
 
-/// Below it nobody asks what the state is called.
+/// Shorter latencies need no name of their idle state.
 const WORTH_A_NAME: u64 = 3;
 /// Two small files each; neither asks another CPU.
 const MOST_NAMES: usize = 64;
 
-/// The folder of all states of all CPUs is read last, and not at all on a host that is too slow: exactly there these matter.
+/// The row with the idle states of all CPUs is read last, and not at all on a host that is too slow: exactly there these names matter.
 fn name_state(row: &mut IrqLatency) {
     let Some(state) = row.state else { return };
     let read = |file: &str| {

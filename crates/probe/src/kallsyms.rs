@@ -1,4 +1,4 @@
-//! /proc/kallsyms, read once a run: printing it costs the kernel 40 ms of CPU, and three parts of us need it.
+//! /proc/kallsyms, read once per run: printing it costs the kernel 40 ms of CPU, and three parts of whyslow need it.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ impl From<&[u8]> for Kallsyms {
 }
 
 impl Kallsyms {
-    /// Read them. Nothing to read, or nothing but zeros for addresses (not root), is no symbols.
+    /// Read them. A file that is empty, or has only zeros for addresses (not root), gives no symbols.
     #[must_use]
     pub fn read() -> Self {
         let mut text = Vec::new();
@@ -39,7 +39,7 @@ impl Kallsyms {
         address_in(&self.text, name)
     }
 
-    /// A path to the same text, for those who want a file.
+    /// A path to the same text, for callers that need a file.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         self.copy.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
@@ -54,9 +54,9 @@ fn address_in(text: &[u8], name: &str) -> Option<u64> {
     u64::from_str_radix(hex, 16).ok().filter(|address| *address != 0)
 }
 
-/// A file of these bytes that is in memory alone.
+/// A file with these bytes that exists only in memory.
 pub(crate) fn in_memory(name: &std::ffi::CStr, text: &[u8]) -> std::io::Result<File> {
-    // SAFETY: the name is a C string; the descriptor is new and nobody else's.
+    // SAFETY: the name is a C string; the descriptor is new and has no other owner.
     let mut file = unsafe {
         let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {

@@ -1,4 +1,4 @@
-//! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
+//! The parts that observe: BPF programs, kernel files, clocks. The code here changes nothing on the host and judges nothing.
 
 mod addresses;
 pub mod bpf;

@@ -1,9 +1,9 @@
-//! Which listening sockets turned connections away in the window, and who owns them?
+//! Which listening sockets refused connections in the window, and which processes own them?
 //!
 //! Signal: `sk_drops` of each listening socket, before and after. The kernel counts a drop there for each SYN and
 //! each third ACK that met a full accept queue (`tcp_listendrop`, v4.7, 9caad864151e: ListenDrops are counted per
-//! socket); a queue that is full now counts too. Not `ListenOverflows`, which says no port. A listener that came and
-//! went within the window is not seen. Cost: two walks of all file tables, made by `bpf/connect.bpf.c`.
+//! socket); a listener whose queue is full at the end of the window counts too. `ListenOverflows` is not used: it names no port. A listener
+//! that came and went within the window is not seen. Cost: two walks of all file tables, made by `bpf/connect.bpf.c`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use crate::bpf::connect::{Connect, connect_listener, name, socket_address};
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::ListeningSockets.word();
 
-/// More rows than this help nobody.
+/// A reader needs no more rows than this.
 const MOST_ROWS: usize = 256;
 
 /// Listening sockets that dropped connections since `connect` started, or whose queue is full now; the worst first.
@@ -24,7 +24,7 @@ pub fn full(connect: &Connect<'_>) -> Result<Vec<table::Listener>, Missing> {
 
 fn between(before: &[connect_listener], after: &[connect_listener]) -> Vec<table::Listener> {
     let was: HashMap<(u64, u32), u64> = before.iter().map(|l| ((l.sk, l.port), l.drops)).collect();
-    // A listener that several processes share (pre-fork servers) is said once, as its oldest process's.
+    // A listener that several processes share (pre-fork servers) is reported once, for its oldest process.
     let mut once: BTreeMap<u64, &connect_listener> = BTreeMap::new();
     for l in after {
         let known = once.entry(l.sk).or_insert(l);

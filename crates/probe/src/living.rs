@@ -1,4 +1,4 @@
-//! Names of user code by address, of processes that are still there: the callers of slow system calls.
+//! Names of user code by address, of processes that still live: the callers of slow system calls.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -35,7 +35,7 @@ impl Living {
                 for (address, frames) in namer.names(*tgid, &addresses) {
                     let Ok(line) = serde_json::to_vec(&(*tgid, address, frames)) else { continue };
                     if out.write_all(&[line, b"\n".to_vec()].concat()).is_err() {
-                        return; // nobody listens any more
+                        return; // the parent is gone
                     }
                 }
             }
@@ -50,7 +50,7 @@ impl Living {
         };
         if !reported.finished {
             let ms = DEADLINE.as_millis();
-            let reason = format!("not all were found within {ms} ms and the memory that is there");
+            let reason = format!("not all were found within {ms} ms and the available memory");
             missing.push(Missing::skipped(what, reason).into());
         }
         let line = |line: &[u8]| serde_json::from_slice::<(u32, u64, Vec<String>)>(line).ok();

@@ -1,4 +1,4 @@
-//! From addresses to the tables of locks: waits by lock and call site, who held them, and work items.
+//! Makes the tables of locks from addresses: waits by lock and call site, the holders, and work items.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::bpf::{text, work};
 use crate::span_table::lock_kind;
 use crate::symbols::KernelNames;
 
-/// Whose holders are reported: a wait of this length.
+/// Waits of at least this length: their holders are reported.
 const LONG_NS: u64 = 1_000_000;
-/// The tracepoint's own frames and the locks' own code: who called them is asked. For a task that sleeps the kernel
+/// The tracepoint's own frames and the locks' own code: the call site is the frame that called them. For a task that sleeps the kernel
 /// leaves out such code itself.
 const WAY_IN: [&str; 17] = [
     "__traceiter_",
@@ -33,7 +33,7 @@ const WAY_IN: [&str; 17] = [
     "__rt_",
 ];
 
-/// Frames of our own program, and of what runs it, that may come before those.
+/// The most frames of our own BPF program and its trampoline that may come before those.
 const MOST_OF_OURS: usize = 4;
 
 /// Tables of the locks probe: waits, holders, and the stacks that the waits point to, numbered from `first_stack`.
@@ -76,8 +76,8 @@ struct Table {
 }
 
 impl Table {
-    /// The number of a call site; stacks of the same names are one. Only a stack that was `traced` when the wait ended
-    /// begins with our own program, whose address the kernel's symbols may give a wrong name.
+    /// The number of a call site; stacks with the same names are one call site. Only a stack that was `traced` when the wait ended
+    /// begins with our own program, whose address may get a wrong name from the kernel's symbols.
     fn stack(&mut self, kernel: &mut KernelNames, frames: &[u64], traced: bool) -> Option<u32> {
         if frames.is_empty() {
             return None;
@@ -120,7 +120,7 @@ fn held(hold: &locks_hold, begin_ns: u64) -> Hold {
     }
 }
 
-/// Of a wait that has not ended: who was in the word when it began, and when the window ended.
+/// The holders of a wait that has not ended: the task that the lock's word named when the wait began, and when the window ended.
 fn held_still(open: &locks_open, begin_ns: u64, end_ns: u64) -> Vec<Hold> {
     let wait = &open.wait;
     if wait.since == 0 || end_ns.saturating_sub(wait.since) < LONG_NS {

@@ -1,11 +1,11 @@
-//! Who holds the mutexes for which threads wait that were asleep before we looked: the word beside the mutex's own tells, and is
-//! read from their memory (`user_lock.bpf.h` reads it of those that go to sleep in the window).
+//! Which threads hold the mutexes of waiters that slept before the window began? The word beside the mutex's own names the owner. It is
+//! read from the waiter's memory (for threads that go to sleep in the window `user_lock.bpf.h` reads it).
 //!
-//! To read it takes the process's exec_update_lock and mmap_lock for reading (fs/proc/base.c, mem_open and mem_rw; both killable), and may have to
+//! Reading takes the process's exec_update_lock and mmap_lock for reading (fs/proc/base.c, mem_open and mem_rw; both killable), and may have to
 //! bring a page back from swap. So only a few words of followed processes are read, once, after the window, by a disposable child with a
-//! deadline, and none of a process in which somebody waits for a lock of the kernel. What is read goes no further, unless the lock is still
-//! taken and it is the number of a thread of the same process; or of another one, if the mutex is shared and both processes have the numbers
-//! that we know them by. The word of a robust mutex is its owner's number: nothing is read then.
+//! deadline. Nothing is read from a process with a thread that waits for a kernel lock. An owner is reported only if the lock is still
+//! taken and the word is the number of a thread of the same process; or of another process, if the mutex is shared and both processes have the
+//! numbers that we know them by. The word of a robust mutex is its owner's number: nothing is read then.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -18,30 +18,30 @@ use whyslow_model::table::Span;
 use crate::child;
 use crate::numbers::Numbers;
 
-/// futex(2) on x86-64; "locked, and somebody waits" of glibc's mutexes; from a mutex's word to its owner, and so many bytes.
+/// futex(2) on x86-64; the value "locked, with waiters" of glibc's mutexes; the offset from a mutex's word to its owner, and the bytes read.
 const FUTEX: u32 = 202;
 const CONTENDED: u32 = 2;
 const TO_OWNER: usize = 8;
 const MUTEX: usize = 12;
-/// Which word, and its owner.
+/// Size of an answer: the index of the word, and its owner.
 const ANSWER: usize = 8;
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET, without their flags.
 const OPERATION: u64 = 0x7f;
 const WAITS: [u64; 2] = [0, 9];
-/// Of one process alone.
+/// FUTEX_PRIVATE_FLAG: the futex belongs to one process.
 const PRIVATE: u64 = 0x80;
 /// include/uapi/linux/futex.h.
 const WAITERS: u32 = 1 << 31;
 const TID_MASK: u32 = 0x3fff_ffff;
-/// A hung program has as many locks as it has threads; of the others these are enough to know.
+/// A hung program has as many locks as threads; for other programs so many are enough.
 const MOST: usize = 64;
 /// A read takes some microseconds, a fork a few milliseconds.
 const DEADLINE: Duration = Duration::from_millis(200);
 
-/// A word: whose memory it is in (a thread), and where.
+/// A futex word: a thread in whose memory it lies, and its address.
 type Word = (u32, u64);
 
-/// Note the holders of those that wait still, of the processes of these threads.
+/// Find the holders for threads of these processes that still wait.
 pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> Option<Missing> {
     let followed: HashSet<u32> = followed.iter().copied().collect();
     let of_them = spans.iter().filter(|span| followed.contains(&span.pid));
@@ -73,7 +73,7 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
         let word = words.get(&(span.tgid, span.args[0])).copied().and_then(shown);
         let owner = word.and_then(|word| owners.get(&word)).copied();
         let owner = owner.or_else(|| owner_in(span)).and_then(global);
-        // In a pid namespace ours are not the numbers in /proc.
+        // In a pid namespace the numbers that we know are not those in /proc.
         let is_shared = span.args[1] & PRIVATE == 0 && numbers.is_none();
         let is_thread = |owner: &u32| {
             let own = threads.contains(&(span.tgid, *owner));
@@ -83,29 +83,29 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
     }
     let reason = || format!("their memory did not answer within {} ms", DEADLINE.as_millis());
     (!is_whole).then(|| {
-        Missing::skipped("who holds mutexes for which programs wait since before the window", reason())
+        Missing::skipped("holders of mutexes for which programs waited since before the window", reason())
     })
 }
 
-/// Of a robust or PI mutex the word that is waited at names its owner.
+/// The word of a robust or PI mutex names its owner.
 fn owner_in(span: &Span) -> Option<u32> {
     let word = span.args[2] as u32;
     Some(word & TID_MASK).filter(|owner| word & WAITERS != 0 && *owner != 0)
 }
 
-/// In our pid namespace: the numbers that they give each other are those that we know them by.
+/// Whether both are in our pid namespace: then the numbers that they give each other are those that we know them by.
 fn are_known_by_their_numbers(pids: [u32; 2]) -> bool {
     let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/pid")).ok();
     let own = namespace("self");
     own.is_some() && pids.iter().all(|pid| namespace(&pid.to_string()) == own)
 }
 
-/// Owners, and whether all have answered.
+/// The owners, and whether all reads were answered.
 fn read(words: &[Word], within: Duration) -> (HashMap<Word, u32>, bool) {
     if words.is_empty() {
         return (HashMap::new(), true);
     }
-    // One byte more: it says that it is done.
+    // One byte more: the mark that the child is done.
     let told = child::run(within, words.len() * ANSWER + 1, |pipe| {
         for (at, word) in words.iter().enumerate() {
             if let Some(owner) = owner(*word) {
@@ -125,7 +125,7 @@ fn read(words: &[Word], within: Duration) -> (HashMap<Word, u32>, bool) {
     (answers.collect(), is_whole)
 }
 
-/// Of a mutex that is taken, and waited for.
+/// The owner of a mutex that is taken and has waiters.
 fn owner((pid, at): Word) -> Option<u32> {
     let mut bytes = [0; MUTEX];
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;

@@ -1,7 +1,7 @@
-//! Process ids as the user knows them: BPF's are those of the initial pid namespace, ours may be others.
+//! Process ids as the user knows them: BPF reports those of the initial pid namespace, ours may be others.
 //!
-//! A task that cannot be seen in our namespace has no number there. It is reported as [`OUTSIDE`] and its number of the initial
-//! namespace: no task of ours can have that one, and whoever stands on the host can read the other off it.
+//! A task that cannot be seen in our namespace has no number there. It is reported as [`OUTSIDE`] plus its number in the initial
+//! namespace: no task of ours can have that number, and a reader on the host can subtract to get the host's number.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,18 +10,18 @@ use std::path::Path;
 use whyslow_model::table::Tables;
 use whyslow_model::timeline::OtherEnd;
 
-/// Above all process ids that Linux gives away (`PID_MAX_LIMIT`, 4,194,304), and easily taken off again.
+/// Above all process ids that Linux assigns (`PID_MAX_LIMIT`, 4,194,304), and easy to subtract.
 pub const OUTSIDE: u32 = 10_000_000;
 
 /// The initial namespace's inode: `PROC_PID_INIT_INO`, part of the interface since v3.8 (98f842e675f9).
 const INITIAL: &str = "pid:[4026531836]";
 
-/// Whose numbers /proc shows.
+/// The pid namespace whose numbers /proc shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that BPF tells, too.
+    /// The initial namespace: the numbers that BPF reports.
     Initial,
-    /// Those of a namespace so many levels above that of this process; 0: its own.
+    /// A namespace so many levels above that of this process; 0: this process's own.
     Own {
         /// Levels.
         above: u32,
@@ -29,7 +29,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Of this process, and of the /proc below `root`.
+    /// The scope of this process, and of the /proc below `root`.
     #[must_use]
     pub fn of(root: &Path) -> Self {
         let own = fs::read_link(root.join("proc/self/ns/pid"));
@@ -42,7 +42,7 @@ impl Scope {
 }
 
 /// Device, as the kernel has it, and inode of the pid namespace that /proc shows, for `bpf_get_ns_current_pid_tgid`. Zeros: the initial one,
-/// whose numbers BPF tells anyway. Of a namespace above ours no task is found by it.
+/// whose numbers BPF reports anyway. The helper finds no task by a namespace above ours.
 #[must_use]
 pub fn pid_namespace() -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
@@ -50,7 +50,7 @@ pub fn pid_namespace() -> (u64, u64) {
     match Scope::of(Path::new("/")) {
         Scope::Initial => (0, 0),
         Scope::Own { above: 0 } => fs::metadata("/proc/self/ns/pid").map_or(NO_TASK, |about| {
-            // MKDEV (include/linux/kdev_t.h): stat(2) tells it in another form.
+            // MKDEV (include/linux/kdev_t.h): stat(2) returns it in another form.
             (u64::from(libc::major(about.dev())) << 20 | u64::from(libc::minor(about.dev())), about.ino())
         }),
         Scope::Own { .. } => NO_TASK,
@@ -63,21 +63,21 @@ fn levels_above(status: &str) -> u32 {
     u32::try_from(numbers.split_ascii_whitespace().count().saturating_sub(1)).unwrap_or(0)
 }
 
-/// Why processes cannot be named by number here: /proc shows others than the system calls take.
+/// Why processes cannot be named by number here: /proc shows other numbers than the system calls take.
 #[must_use]
 pub fn why_ambiguous() -> Option<String> {
     match Scope::of(Path::new("/")) {
         Scope::Own { above } if above > 0 => Some(
-            "/proc is that of another pid namespace: a process has one id there, and another one here; mount the right \
-             one (`unshare --mount-proc`, or `mount -t proc proc /proc` in a mount namespace of its own), or look from \
-             the host"
+            "/proc belongs to another pid namespace: a process has one id there, and another one here; mount the right \
+             one (`unshare --mount-proc`, or `mount -t proc proc /proc` in a mount namespace of its own), or run whyslow \
+             on the host"
                 .to_owned(),
         ),
         _ => None,
     }
 }
 
-/// Numbers of the initial namespace, and what they are in ours.
+/// Numbers of the initial namespace, and the same processes' numbers in ours.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(HashMap<u32, u32>);
 
@@ -88,32 +88,32 @@ impl From<HashMap<u32, u32>> for Numbers {
 }
 
 impl Numbers {
-    /// As it is shown. 0 is the idle task, or nobody.
+    /// The number as it is shown. 0 is the idle task, or "no task".
     #[must_use]
     pub fn shown(&self, global: u32) -> u32 {
         if global == 0 { 0 } else { self.inside(global).unwrap_or(OUTSIDE.saturating_add(global)) }
     }
 
-    /// As it is known in our namespace, if it can be seen there.
+    /// The number in our namespace, if the task can be seen there.
     #[must_use]
     pub fn inside(&self, global: u32) -> Option<u32> {
         self.0.get(&global).copied()
     }
 
-    /// What BPF calls those that are known by these numbers here.
+    /// The map back: from the numbers here to the numbers that BPF reports.
     #[must_use]
     pub fn back(&self) -> HashMap<u32, u32> {
         self.0.iter().map(|(global, shown)| (*shown, *global)).collect()
     }
 
-    /// What BPF calls those.
+    /// The numbers that BPF reports for these.
     #[must_use]
     pub fn global(&self, shown: &[u32]) -> Vec<u32> {
         let back = self.back();
         shown.iter().filter_map(|pid| back.get(pid).copied()).collect()
     }
 
-    /// In place.
+    /// Translate these numbers in place.
     pub fn show(&self, pids: [&mut u32; 2]) {
         for pid in pids {
             *pid = self.shown(*pid);
@@ -125,10 +125,10 @@ impl Numbers {
         processes.for_each(|process| *process = self.shown(*process));
     }
 
-    /// All others, in the tables.
+    /// Translate all other numbers, in the tables.
     #[allow(clippy::too_many_lines, reason = "one line a table")]
     pub fn show_in_tables(&self, tables: &mut Tables) {
-        // All are named here, so that a new one is thought of.
+        // All tables are named here, so that a new one is not forgotten.
         let Tables {
             tasks,
             cgroups: _,

@@ -1,14 +1,14 @@
-//! How many files we may have open.
+//! How many files whyslow may have open.
 //!
-//! Objects, programs and maps are some 200 descriptors, a timer and a counter are two a CPU, and up to 256 network
-//! namespaces have one each: a host of 512 CPUs needs 1,500. The soft limit is 1,024 nearly everywhere, for the sake of
-//! select(2), which nothing here calls; the hard limit says what we may use.
+//! Objects, programs and maps need some 200 descriptors, a timer and a counter two per CPU, and up to 256 network
+//! namespaces one each: a host of 512 CPUs needs 1,500. The soft limit is 1,024 nearly everywhere, because of
+//! select(2), which nothing here calls; the hard limit is what the process may use.
 
-/// What to do where that is not enough.
+/// What to do where the limit is too low.
 pub const WAY_OUT: &str =
-    "raise the hard limit of open files (`ulimit -Hn 4096`, LimitNOFILE=4096): this host's CPUs need more";
+    "raise the hard limit of open files (`ulimit -Hn 4096`, LimitNOFILE=4096): so many CPUs need more";
 
-/// Raise our soft limit to the hard one. A command that was started before keeps its own.
+/// Raise our soft limit to the hard one. A command that was started before keeps its own limit.
 pub fn raise_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointers are to a local; what is refused stays as it was.

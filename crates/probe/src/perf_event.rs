@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _};
 
-/// `struct perf_event_attr`, as far as anybody here sets it (PERF_ATTR_SIZE_VER0, 64 bytes).
+/// `struct perf_event_attr`, as far as the code here sets it (PERF_ATTR_SIZE_VER0, 64 bytes).
 #[repr(C)]
 #[derive(Default)]
 pub struct Attr {
     /// `type`.
     pub kind: u32,
-    /// `open` says it.
+    /// Its size: set by `open`.
     pub size: u32,
     /// Which event of that type.
     pub config: u64,
@@ -18,17 +18,17 @@ pub struct Attr {
     pub sample_freq: u64,
     /// What a sample holds.
     pub sample_type: u64,
-    /// What a read tells.
+    /// What a read returns.
     pub read_format: u64,
     /// Bits of the attribute.
     pub flags: u64,
-    /// Wake-ups of readers, breakpoints, more of the event: nobody here sets them.
+    /// Wake-ups of readers, breakpoints, more of the event: always zero here.
     pub rest: [u64; 2],
 }
 
 const SIZE: u32 = 64;
 
-/// Open it on `cpu`, for all that runs there. `group`: the descriptor of its leader, or -1.
+/// Open it on `cpu`, for all tasks that run there. `group`: the descriptor of the group's leader, or -1.
 pub fn open(attr: Attr, cpu: u32, group: i32) -> io::Result<File> {
     const CLOEXEC: libc::c_ulong = 8;
     let attr = Attr { size: SIZE, ..attr };
@@ -36,13 +36,13 @@ pub fn open(attr: Attr, cpu: u32, group: i32) -> io::Result<File> {
     let fd =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, group, CLOEXEC) };
     match i32::try_from(fd) {
-        // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+        // SAFETY: the kernel just made this descriptor for us; it has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Have a program run at each sample, until the event is closed. A link would do the same, and is one more descriptor a CPU.
+/// Run a BPF program at each sample, until the event is closed. A link would do the same, but needs one more descriptor per CPU.
 pub fn run(event: &File, program: BorrowedFd<'_>) -> io::Result<()> {
     const SET_BPF: libc::c_ulong = 0x4004_2408;
     const ENABLE: libc::c_ulong = 0x2400;

@@ -35,17 +35,17 @@ pub struct Probes<'slot> {
     speeds: Option<Speeds>,
     /// `None`: ids are those of the initial namespace, or cannot be known.
     pidns: Option<pidns::PidNamespace<'slot>>,
-    /// They cannot be known, and BPF's are not ours.
+    /// Our ids cannot be translated to those that BPF uses.
     is_untranslated: bool,
-    /// What few ask for is left out.
+    /// Probes that few users need are left out.
     is_thrifty: bool,
-    /// Somebody is followed.
+    /// A command, process or cgroup is followed.
     follows: bool,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
-    /// CPUs that may be interrupted to see what runs there, as long as no process has them for itself.
+    /// CPUs that a timer may interrupt to sample what runs there, as long as no process has them for itself.
     sampled: Vec<u32>,
-    /// Who is followed from the begin of the window on, as BPF calls them.
+    /// Threads that are followed from the begin of the window on, by the ids that BPF uses.
     followed: Vec<u32>,
     start: tasks::Snapshot,
 }
@@ -53,12 +53,12 @@ pub struct Probes<'slot> {
 /// The part of the window in which the kernel counts the run time of BPF programs: counting costs, too.
 const STATISTICS_FROM: f64 = 0.4;
 const STATISTICS_TO: f64 = 0.6;
-/// Longer windows have no known end: somebody waits for a command.
+/// Windows of this length and more have no known end: they last until a command ends.
 const OPEN_ENDED: Duration = Duration::from_secs(24 * 3600);
-/// Of those, this much of seconds 0, 1, 2, 4, 8, ...: the last part stands for all.
+/// In a window without a known end: so much of seconds 0, 1, 2, 4, 8, ...; the last part stands for all later time.
 const STATISTICS_OPEN: Duration = Duration::from_millis(200);
 
-/// Whether the run time of BPF programs is to be counted now.
+/// Whether the run time of BPF programs is counted now.
 fn is_sampled(at: Duration, window: Duration) -> bool {
     if window < OPEN_ENDED {
         return at >= window.mul_f64(STATISTICS_FROM) && at < window.mul_f64(STATISTICS_TO);
@@ -94,7 +94,7 @@ impl Probes<'_> {
         }
     }
 
-    /// No sampler on a CPU that a process has for itself.
+    /// Set no sampler on a CPU that one process has for itself.
     pub fn spare_owned(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
         let owned =
             if plan.all_cpus { BTreeMap::new() } else { which::owned(&self.start.tasks, &self.sampled) };
@@ -104,34 +104,34 @@ impl Probes<'_> {
         let open = which::unowned(&self.sampled, &owned);
         if open.is_empty() {
             let reason =
-                "a timer looks at them, and each CPU is one process's own; whyslow cpu --all-cpus sets it";
+                "a timer samples them, and each CPU belongs to one process; whyslow cpu --all-cpus sets it";
             missing.push(Missing::skipped("owners of kernel locks while a wait lasts", reason).into());
         }
         let isolated = which::isolated(Path::new("/"));
         let reported: Vec<u32> = owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
-        missing.extend(oncpu::spared(&reported, "each one process's own"));
+        missing.extend(oncpu::spared(&reported, "each used by one process alone"));
         self.tell(missing, |probe| probe.may_interrupt(&open));
     }
 
-    /// All is read that is read before it: the window begins now. What the probes counted since they were attached is
-    /// not of it: on a slow host that is seconds.
+    /// The window begins now: all files that are read before it were read. What the probes counted since they were attached does
+    /// not belong to it: on a slow host that can be seconds.
     pub fn count(&mut self, missing: &mut Vec<MissingNote>) {
         self.tell(missing, |probe| probe.begin());
     }
 
-    /// Threads that measure the CPUs begin. Not where a command is followed: it pays for what we take.
+    /// Start the threads that measure the CPUs. Not where a command is followed: the measurement would take its CPU time.
     pub fn measure(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
         if plan.root == Path::new("/") && plan.follow.is_none() && (plan.needs_speeds || !self.is_thrifty) {
             let own = self.pidns.as_ref().map_or_else(std::process::id, |pidns| pidns.own());
             let mut tasks = self.start.tasks.clone();
-            // That we loaded before others (`priority`) is over.
+            // The priority that we loaded with (`priority`) is gone.
             tasks.iter_mut().filter(|task| task.tgid == own).for_each(|task| task.policy = 0);
             let tasks = self.shown(&tasks, missing);
             self.speeds = keep(Speeds::begin(plan.window, &tasks, plan.all_cpus), missing);
         }
     }
 
-    /// Our own process, as the recording's tables call it.
+    /// Our own process, by the id that the recording's tables use.
     #[must_use]
     pub fn own_pid(&self) -> u32 {
         let shown = self.pidns.as_ref().and_then(|pidns| pidns.numbers().ok()?.inside(pidns.own()));
@@ -147,7 +147,7 @@ impl Probes<'_> {
         tasks
     }
 
-    /// A beat within the window: so much work and no more. True: there may be more to take.
+    /// A bounded part of the work within the window. True: there may be more to take.
     pub fn poll(&mut self, at: Duration, window: Duration) -> bool {
         let mut more = false;
         if let Some(programs) = &mut self.programs {
@@ -156,13 +156,13 @@ impl Probes<'_> {
                     programs.disable();
                     programs.knows_entry(|| self.tasks.as_ref()?.entry_cost());
                 }
-                // Refused: then the rows say so at the end.
+                // If it is refused, the rows say so at the end.
                 (true, false) => drop(programs.enable()),
                 _ => {}
             }
         }
         if let Some(sched) = &mut self.sched {
-            // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
+            // A ring buffer that cannot be read now is read at the end; if that fails too, an error is reported.
             more |= sched.poll().unwrap_or_default();
         }
         for (_, probe) in &mut self.running {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::bpf::locks;
 
-    /// A program that the verifier walks too long makes each look begin late, and takes its CPU from a host that has none to spare.
+    /// A program that the verifier needs long for delays the begin of each window, and takes CPU time from a host that has none to spare.
     #[test]
     fn root_no_program_keeps_the_verifier_for_long() {
         /// The largest takes some 70,000 on Linux 6.18.
@@ -206,10 +206,13 @@ mod tests {
             .collect();
         assert!(walked.len() > 20, "{walked:?}");
         if walked.iter().all(|(insns, _)| *insns == 0) {
-            eprintln!("not run: Linux tells it since 5.16");
+            eprintln!("not run: Linux reports it since 5.16");
             return;
         }
-        assert!(walked.iter().any(|(_, name)| name == "entered"), "who is followed has calls: {walked:?}");
+        assert!(
+            walked.iter().any(|(_, name)| name == "entered"),
+            "system calls of followed tasks: {walked:?}"
+        );
         let long: Vec<_> = walked.iter().filter(|(insns, _)| *insns > MOST).collect();
         assert!(long.is_empty(), "{long:?}");
         drop(probes);
@@ -220,7 +223,7 @@ mod tests {
         let open = which::unisolated(Path::new("/"));
         let [owned, others @ ..] = &open[..] else { panic!("no CPU is online") };
         if others.is_empty() {
-            eprintln!("not run: one CPU alone");
+            eprintln!("not run: there is only one CPU");
             return;
         }
         let plan = Plan { window: Duration::from_secs(1), root: "/".into(), ..Plan::default() };
@@ -234,7 +237,7 @@ mod tests {
             })
         };
         let first_two = |of: &[u32]| of.iter().copied().take(2).collect::<Vec<_>>();
-        assert_eq!(watched(&probes)[0], [0; 0], "whose the CPUs are is not known yet");
+        assert_eq!(watched(&probes)[0], [0; 0], "the owners of CPUs are not known yet");
         let of = |tgid, cpus: &[u32]| {
             let mut task = tasks::tasks_one { pid: tgid, tgid, ..tasks::tasks_one::default() };
             cpus.iter().for_each(|cpu| task.allowed[*cpu as usize / 64] |= 1 << (cpu % 64));

@@ -19,9 +19,9 @@ use crate::host;
 use crate::probes::{Probes, Slots};
 use crate::span_table::Window;
 
-/// How often the ring buffers are emptied, and it is asked whether a hook is felt: a burst of switches pays for two until then.
+/// How often the ring buffers are emptied, and hooks are checked for slowing a CPU: a burst of switches pays for two hooks until then.
 const BEAT: Duration = Duration::from_millis(50);
-/// The hazardous rows get this long, at most, after the window.
+/// The most time for the hazardous rows, after the window.
 const HAZARD_DEADLINE: Duration = Duration::from_millis(250);
 /// Processes whose /proc files are read: the busiest.
 const BUSIEST: usize = 20;
@@ -31,42 +31,42 @@ const BUSIEST: usize = 20;
 pub struct Plan {
     /// Length of the window.
     pub window: Duration,
-    /// Where /proc and /sys are: "/" live; an unpacked recording is a host, too (files only, no BPF).
+    /// Where /proc and /sys are: "/" live; an unpacked recording can stand for a host, too (files only, no BPF).
     pub root: PathBuf,
     /// Version of the program, for the recording.
     pub version: String,
-    /// Whom to follow in detail.
+    /// The processes that are followed in detail.
     pub follow: Option<Follow>,
     /// The window ends when this can be read: a pidfd.
     pub ends_with: Option<RawFd>,
-    /// What of us fits into the limits that hold us.
+    /// Which tables and probes fit into our limits.
     pub fit: Fit,
-    /// The speed of CPUs is what was asked for: it is measured however scarce CPU time is.
+    /// The user asked for the speed of CPUs: it is measured however scarce CPU time is.
     pub needs_speeds: bool,
-    /// Only waits are asked for: what counts softirqs and packets, two hooks each, is left out.
+    /// Only waits are requested: the probes that count softirqs and packets, two hooks each, are left out.
     pub only_waits: bool,
     /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
     pub all_cpus: bool,
 }
 
-/// Whom to follow in detail: their system calls, and waits of 100 us.
+/// Processes that are followed in detail: their system calls, and waits of 100 us.
 #[derive(Debug, Clone, Default)]
 pub struct Follow {
     /// As the user named it.
     pub subject: String,
     /// These processes, with all their threads, and those they start.
     pub pids: Vec<u32>,
-    /// Descriptors (pidfds) of those whose number may become another's before they are followed.
+    /// Descriptors (pidfds) of the processes whose number may be reused before they are followed.
     pub pidfds: Vec<(u32, RawFd)>,
     /// The tasks that are in this cgroup (`Cgroup::id`) when the window begins, and those they start.
     pub cgroup: Option<u64>,
-    /// Tell single system calls slower than this.
+    /// Report single system calls slower than this.
     pub slow: Option<Duration>,
     /// Take user stacks of slow calls and of samples.
     pub user_stacks: bool,
 }
 
-/// What the caller hears while the window runs.
+/// Callbacks while the window runs.
 pub trait Observer {
     /// About once a second: the time left.
     fn left(&mut self, _left: Duration) {}
@@ -74,8 +74,8 @@ pub trait Observer {
     fn begun(&mut self, _at: Instant) {}
     /// The window is over.
     fn ended(&mut self) {}
-    /// It goes on, with this. A few times a second in the window, and between the parts of the work before and after it:
-    /// who hears nothing for long knows that it is stuck.
+    /// Progress: what runs now. Called a few times a second in the window, and between the parts of the work before and after it:
+    /// if it is not called for long, whyslow is stuck.
     fn step(&mut self, _doing: &'static CStr) {}
 }
 
@@ -109,13 +109,13 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     });
     let window = began.elapsed();
     observer.ended();
-    observer.step(c"taking what the probes saw");
+    observer.step(c"reading the probes' results");
     let traced = probes.end(window, &mut seen.missing);
     observer.step(c"reading the kernel's files again");
     files.read(Moment::End, window, &traced.busiest(BUSIEST), &mut seen);
 
     let own_pid = probes.own_pid();
-    observer.step(c"giving names to what was seen");
+    observer.step(c"looking up names");
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
     let own_pids = [own_pid].into_iter().chain(traced.own.iter().copied()).collect();
@@ -149,17 +149,17 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     Recording { meta, snapshots: seen.snapshots, tables, missing: once_each(seen.missing), torn: None }
 }
 
-/// Whom the trace followed: those it was asked for, and all they started, as far as rows tell.
+/// The processes that the trace followed: the requested ones, and all that they started, as far as rows show it.
 fn watched(follow: &Follow, tables: &Tables, missing: &mut Vec<MissingNote>) -> Watched {
     let mut pids: BTreeSet<u32> = follow.pids.iter().copied().collect();
     let tasks = tables.tasks.as_deref().unwrap_or_default();
     let mut by_number: HashMap<u32, Vec<&Task>> = HashMap::new();
     tasks.iter().for_each(|task| by_number.entry(task.pid).or_default().push(task));
-    // A child is reported after its parent, or, if it ended before, by its parent's process id.
+    // A child is found by its parent's row, or, if the parent ended before, by its parent's process id.
     loop {
         let is_ours = |task: &Task| pids.contains(&task.tgid) || pids.contains(&task.ppid);
-        // Several may have had a number one after the other: then all were ours, or it does not tell whose it is. A row that
-        // stands for several processes has the number of none: 0, which is also who made the first of all.
+        // Several processes may have had a number one after another: if not all of them are ours, the number does not show which one is meant. A
+        // row that stands for several processes has number 0, which is also the parent of the first of all processes.
         let all_are = |pid: &u32| {
             let rows = by_number.get(pid).map_or(&[][..], Vec::as_slice);
             *pid != 0
@@ -185,15 +185,16 @@ fn watched(follow: &Follow, tables: &Tables, missing: &mut Vec<MissingNote>) -> 
     }
 }
 
-/// What to say of children whose numbers do not tell whose they are.
+/// The note about children whose numbers do not show to which process they belong.
 fn strangers(tasks: usize) -> Option<MissingNote> {
-    let what = "some of those that were started by whom it follows";
-    let why =
-        || format!("their numbers ({tasks}) were others', too: more tasks were born than there are numbers");
+    let what = "some children of the followed processes";
+    let why = || {
+        format!("other tasks had their numbers too ({tasks}): more tasks were born than there are numbers")
+    };
     (tasks > 0).then(|| Missing::skipped(what, why()).into())
 }
 
-/// Beat until the window is over or `stop` is set; true if stopped.
+/// Wait until the window is over or `stop` is set; true if stopped.
 fn wait_out(
     plan: &Plan,
     began: Instant,
@@ -226,14 +227,14 @@ fn wait_out(
     }
 }
 
-/// Until the next frames of the rows that are read "once a second": 24 kB a time. In a long window more seldom, so that what
-/// is kept grows with the logarithm of its length.
+/// The time until the next reading of the rows that are read "once a second": 24 kB each. In a long window they are read less often, so
+/// that the kept data grows with the logarithm of its length.
 fn pace(at: Duration) -> Duration {
     const EVERY_SECOND: Duration = Duration::from_secs(600);
     Duration::from_secs(1).max(at / EVERY_SECOND.as_secs() as u32)
 }
 
-/// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on. True: what ends the window has come.
+/// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on. True: the event that ends the window has come.
 fn nap(time: Duration, ends_with: Option<RawFd>) -> bool {
     let mut wanted = libc::pollfd { fd: ends_with.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
     // Rounded up: a poll of 0 ms would spin.
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn a_number_that_a_stranger_had_too_is_not_ours() {
         let host = vec![task(5, 5, 1), task(30, 30, 5), task(30, 30, 7), task(31, 31, 30), task(7, 7, 1)];
-        assert_eq!(pids(5, host), (vec![5], 1), "and that is said");
+        assert_eq!(pids(5, host), (vec![5], 1), "and that is reported");
         let ours = vec![task(5, 5, 1), task(6, 6, 5), task(30, 30, 5), task(30, 30, 6), task(31, 31, 30)];
         assert_eq!(pids(5, ours), (vec![5, 6, 30, 31], 0));
     }

@@ -1,7 +1,7 @@
-//! Command lines without secrets: what goes into a recording.
+//! Command lines without secrets: a recording holds only these.
 //!
-//! Who asks for help sends a recording away, and command lines hold passwords. So a value goes where its name says that it is
-//! one, and a word goes that looks like one. Rather one too many: a report needs the program and what it was told to run.
+//! Users send recordings away when they ask for help, and command lines can hold passwords. So a value is hidden if its name says that it
+//! is a secret, and a word is hidden if it looks like one. In doubt it is hidden: a report needs only the program and its task.
 
 #[path = "redact/line.rs"]
 mod line;
@@ -14,13 +14,13 @@ mod tokens;
 
 use whyslow_model::table::BETWEEN_ARGUMENTS;
 
-/// What stands in a secret's place.
+/// The text in place of a secret.
 pub const HIDDEN: &str = "***";
 
 /// An argument area as a line: words with single blanks between them, arguments with `BETWEEN_ARGUMENTS`, no other control
 /// characters, no secrets.
 ///
-/// `is_cut`: there was more of it. The last word is a part then, which no longer looks like what it is.
+/// `is_cut`: the area was longer. The last word may be only a part then, which may not look like a secret any more.
 #[must_use]
 pub fn command_line(area: &[u8], is_cut: bool) -> String {
     let mut arguments: Vec<String> = area.split(|byte| matches!(*byte, 0 | 0x1f)).map(printable).collect();
@@ -30,7 +30,7 @@ pub fn command_line(area: &[u8], is_cut: bool) -> String {
         last.push_str("...");
     }
     let mut line = hide(arguments.iter().map(String::as_str));
-    // Of one line other words stand together than of arguments, and again of what is left of it: what is hidden then, is hidden at once.
+    // In the whole line other words stand together than in single arguments, and again after some are hidden: repeat until nothing changes.
     for _ in 0..PASSES {
         let mut again = hide(std::iter::once(line.as_str()));
         if again == line {
@@ -44,7 +44,7 @@ pub fn command_line(area: &[u8], is_cut: bool) -> String {
     line
 }
 
-/// Of a hundred thousand lines that were drawn, of quotes and names, none took as many.
+/// None of a hundred thousand generated lines, of quotes and names, needed as many passes.
 const PASSES: usize = 24;
 
 fn hide<'a>(arguments: impl Iterator<Item = &'a str>) -> String {
@@ -53,20 +53,20 @@ fn hide<'a>(arguments: impl Iterator<Item = &'a str>) -> String {
     line.text
 }
 
-/// Characters that can be printed in a row, whatever the bytes are.
+/// The bytes as printable characters.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() || c.is_whitespace() { ' ' } else { c }).collect()
 }
 
-/// What a system call was told to open, without passwords of addresses.
+/// The path that a system call was told to open, without passwords in addresses.
 #[must_use]
 pub fn path(path: &str) -> String {
     if path.contains('@') { logins::of_path(path) } else { path.to_owned() }
 }
 
-/// The words of a process, from what its argument area held. Behind the area lies the environment: a title that goes on there has
-/// driven that out, but one that just fills the area is followed by the first variable, which is none of it.
+/// The words of a process from its argument area. The environment follows the area in memory: a title that goes on there has
+/// overwritten it. After a title that just fills the area the first variable follows, which is not part of the title.
 #[must_use]
 pub fn title(text: &[u8], area: usize, most: usize) -> Option<String> {
     let (own, over) = text.split_at(area.min(text.len()));

@@ -1,15 +1,15 @@
-//! Why the kernel does not let us look, and the way out: capabilities, user namespaces, seccomp, lockdown and
+//! Why the kernel does not let whyslow observe, and the way out: capabilities, user namespaces, seccomp, lockdown and
 //! perf_event_paranoid all refuse with the same EPERM or EACCES.
 
 use std::fs;
 use std::path::Path;
 
-/// What a process may do, as /proc and securityfs tell it.
+/// What a process may do, by /proc and securityfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Effective capabilities; `None`: not known.
     capabilities: Option<u64>,
-    /// Root of a user namespace of its own only: what BPF asks for is asked of the initial one.
+    /// Root of its own user namespace only: BPF needs capabilities in the initial one.
     in_user_namespace: bool,
     /// A seccomp filter is set.
     filtered: bool,
@@ -24,21 +24,21 @@ const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-/// From here on Debian's kernels refuse perf_event_open(2) to all but CAP_SYS_ADMIN; Ubuntu's from 3 or 4. The kernel itself
+/// From this level on Debian's kernels refuse perf_event_open(2) without CAP_SYS_ADMIN; Ubuntu's from 3 or 4. The kernel itself
 /// knows nothing above 2.
 const MORE_THAN_PERFMON: i32 = 3;
 
-/// The map of the initial user namespace: all ids are themselves.
+/// The map of the initial user namespace: every id maps to itself.
 const ALL_IDS: [&str; 3] = ["0", "0", "4294967295"];
 
 impl Rights {
-    /// Ours.
+    /// The rights of this process.
     #[must_use]
     pub fn own() -> Self {
         Rights::of(Path::new("/"))
     }
 
-    /// Of the process that reads /proc below `root`.
+    /// The rights of the process that reads /proc below `root`.
     #[must_use]
     pub fn of(root: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Rights {
         }
     }
 
-    /// A seccomp filter is set: container runtimes let it refuse bpf(2) and perf_event_open(2).
+    /// A seccomp filter is set: container runtimes make it refuse bpf(2) and perf_event_open(2).
     #[must_use]
     pub fn is_filtered(&self) -> bool {
         self.filtered
@@ -74,7 +74,7 @@ impl Rights {
         self.capabilities.is_some_and(|mask| mask >> bit & 1 == 1)
     }
 
-    /// After bpf(2) was refused.
+    /// The way out after bpf(2) was refused.
     #[must_use]
     pub fn way_out_for_bpf(&self) -> String {
         if self.is_confidential() {
@@ -87,7 +87,7 @@ impl Rights {
         }
     }
 
-    /// After perf_event_open(2) was refused.
+    /// The way out after perf_event_open(2) was refused.
     #[must_use]
     pub fn way_out_for_perf(&self) -> String {
         let strict = self.paranoid.filter(|level| *level >= MORE_THAN_PERFMON);
@@ -95,24 +95,24 @@ impl Rights {
             (true, ..) => self.shut_in().unwrap_or_else(|| "run as root".to_owned()),
             (_, _, Some(level)) => format!(
                 "run as root, or grant CAP_SYS_ADMIN: with kernel.perf_event_paranoid at {level} some distributions' kernels do \
-                 not take CAP_PERFMON for enough (2 lets it in)"
+                 not accept CAP_PERFMON (at 2 they do)"
             ),
             (_, true, None) => self.shut_in().unwrap_or_else(|| "run as root".to_owned()),
             _ => "run as root, or grant CAP_PERFMON".to_owned(),
         }
     }
 
-    /// Whether programs may not read the kernel: nearly all of ours do.
+    /// Whether BPF programs may not read kernel memory: nearly all of ours do.
     #[must_use]
     pub fn is_confidential(&self) -> bool {
         self.lockdown == "confidentiality"
     }
 
-    /// Of a host that is locked down.
+    /// The way out on a host that is locked down.
     #[must_use]
     pub fn confidential(&self) -> String {
-        "the kernel is locked down (lockdown=confidentiality): nobody may read its memory, root neither; boot with \
-         lockdown=integrity, which Secure Boot asks for, and no more"
+        "the kernel is locked down (lockdown=confidentiality): no process may read its memory, not even root; boot with \
+         lockdown=integrity, which is enough for Secure Boot"
             .to_owned()
     }
 
@@ -120,19 +120,19 @@ impl Rights {
     fn shut_in(&self) -> Option<String> {
         if self.in_user_namespace {
             return Some(
-                "this root is one of a user namespace only: run it as root of the host (containers: without user namespaces, \
+                "this is root in a user namespace only: run whyslow as root of the host (containers: without user namespaces, \
                  --userns=host)"
                     .to_owned(),
             );
         }
         self.filtered.then(|| {
-            "a seccomp filter may refuse it: run it outside the container, or start that one with \
+            "a seccomp filter may refuse it: run whyslow outside the container, or start the container with \
              --security-opt seccomp=unconfined"
                 .to_owned()
         })
     }
 
-    /// What stands in the way of a look, beside capabilities; `None`: nothing.
+    /// The obstacle beside missing capabilities; `None`: there is none.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         let lockdown = self.is_confidential().then(|| self.confidential());
@@ -175,7 +175,7 @@ mod tests {
         let reported = Rights::from_texts(ROOT, INITIAL, "none integrity [confidentiality]\n", "2\n");
         assert!(reported.way_out_for_bpf().contains("lockdown=confidentiality"), "{reported:?}");
         assert!(reported.obstacle().is_some_and(|why| why.contains("lockdown=integrity")));
-        assert_eq!(rights(ROOT, "2\n").obstacle(), None, "integrity lets us look");
+        assert_eq!(rights(ROOT, "2\n").obstacle(), None, "integrity allows it");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         assert!(
             filtered.way_out_for_bpf().contains("seccomp") && filtered.way_out_for_perf().contains("seccomp")
         );
-        assert_eq!(filtered.obstacle(), None, "a filter need not be one against us");
+        assert_eq!(filtered.obstacle(), None, "a filter may allow our calls");
     }
 
     #[test]

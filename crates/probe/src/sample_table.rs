@@ -1,4 +1,4 @@
-//! From addresses to the tables of stacks: on-CPU samples and waits, with names.
+//! Makes the tables of stacks from addresses: on-CPU samples and waits, with names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::span_table::Timelines;
 use crate::user_code::UserNames;
 use crate::{spin_table, symbols};
 
-/// Give names to what was seen on CPU: stacks, and the code in which threads were met often.
+/// Look up the names of on-CPU samples: stacks, and the code in which threads were met often.
 pub fn samples_of(
     seen: &oncpu::Raw,
     pace: oncpu::Pace,

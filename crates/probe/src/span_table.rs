@@ -1,4 +1,4 @@
-//! From what the sched probe told to the timelines of a recording: times since the window began, names for addresses.
+//! Makes the timelines of a recording from the sched probe's data: times since the window began, names for addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,10 +19,10 @@ use crate::symbols::KernelNames;
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
-/// Requests that were sent later than so long before the window's end are not told of.
+/// Requests that were sent later than so long before the window's end are not reported.
 const SOON: u64 = 15_000_000;
 
-/// Timelines, the stacks they point to, and who had which CPU.
+/// Timelines, the stacks they point to, and which task ran on which CPU.
 #[derive(Default)]
 pub struct Timelines {
     /// In order of time for each task.
@@ -50,7 +50,7 @@ impl Window {
     }
 }
 
-/// Make them.
+/// Make the timelines.
 pub fn timelines(
     seen: &mut Raw,
     window: Window,
@@ -77,7 +77,7 @@ pub fn timelines(
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
-    // Those that have a CPU when the window ends: the closing walk says since when.
+    // Tasks that are on a CPU when the window ends: the closing walk reports since when.
     let running = seen.live.iter().filter(|live| live.slot.state as usize == sched::RUNNING);
     let runs = runs.chain(running.map(|live| {
         let span = &live.row.span;
@@ -93,7 +93,7 @@ pub fn timelines(
     Timelines { spans, stacks: stacks.collect(), runs }
 }
 
-/// Of some wakers only the thread id was noted: their own rows have the name.
+/// For some wakers only the thread id was noted: their own rows have the name.
 fn name_wakers(spans: &mut [Span]) {
     let known: HashMap<u32, (u32, String)> =
         spans.iter().map(|span| (span.pid, (span.tgid, span.comm.clone()))).collect();
@@ -104,13 +104,14 @@ fn name_wakers(spans: &mut [Span]) {
     }
 }
 
-/// What it waits at is an open file with a lock.
+/// Whether the task waits for a lock on an open file.
 fn is_lock(span: &sched_span) -> bool {
     span.lock_file != 0 && span.waits_at == 0
 }
 
-/// Locks of open files (flock, OFD) whose taker has ended or closed the file: "exec 9>lock; flock 9" in a script. Those have it that have
-/// the file open, and of them the oldest had it first. By the open file, whose address may have been another's before, its taker and its inode.
+/// Locks of open files (flock, OFD) whose taker has ended or closed the file: "exec 9>lock; flock 9" in a script. The processes that have the
+/// file open hold such a lock; the oldest of them had it first. The key is the open file, whose address may have been reused, its taker and its
+/// inode.
 struct Heirs(HashMap<(u64, u32, u32, u64), u32>);
 
 impl Heirs {
@@ -134,7 +135,7 @@ impl Heirs {
     }
 }
 
-/// Where a lock has no owner beside its word there is something else of the program: none of our business. A mutex is held by a
+/// Where a lock has no owner field beside its word, other data of the program lies there: such a number is dropped. A mutex is held by a
 /// thread of its own process, a file lock by a process. Programs count their threads by the numbers of their own pid namespace, which are
 /// known if it is ours.
 fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
@@ -157,7 +158,7 @@ fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
     }
 }
 
-/// A waker's stack begins with what looked at it.
+/// A waker's stack begins with the frames of our own hook: remove them.
 fn without_ours(mut names: Vec<String>) -> Vec<String> {
     if let Some(hook) = names.iter().position(|name| name == "__traceiter_sched_waking") {
         names.drain(..=hook);
@@ -165,11 +166,11 @@ fn without_ours(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// What a socket had for whom it woke.
+/// What woke the task that waited at a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Data,
-    /// Room for data, or another state.
+    /// Room to send, or another change of state.
     Other,
 }
 
@@ -177,7 +178,7 @@ enum By {
 #[derive(Default)]
 struct Used {
     stacks: BTreeSet<u32>,
-    /// Of stacks of wakers.
+    /// By stack of a waker.
     sockets: HashMap<u32, Option<By>>,
 }
 
@@ -187,8 +188,8 @@ impl Used {
         id
     }
 
-    /// Whether a socket has woken, as the waker's stack says: on a CPU that had packets before others than sockets wake somebody from a
-    /// softirq, too, and the current task is at work on a socket of its own.
+    /// Whether a socket woke the task, by the waker's stack: on a CPU that received packets, code other than sockets can wake tasks from a
+    /// softirq, too, while the current task works on a socket of its own.
     fn woken_by(&mut self, stack: u32, rows: &Rows, kernel: &mut KernelNames) -> Option<By> {
         *self.sockets.entry(stack).or_insert_with(|| {
             let names = kernel.stack(rows.stack(stack));
@@ -254,7 +255,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
     }
 }
 
-/// What processes asked for, and nobody had answered as the window ended. Of what was asked just now nobody has had time to.
+/// Requests that processes had sent and that were not answered when the window ended. Requests sent just before the end are left out.
 pub fn requests(seen: &Raw) -> Vec<Request> {
     let is_lasting = |end: &OtherEnd| end.sent_before_ns.is_none_or(|before| before >= SOON);
     let askers = askers(seen);
@@ -276,18 +277,19 @@ pub fn requests(seen: &Raw) -> Vec<Request> {
     all
 }
 
-/// So long ago, by a clock of ticks, of which one more was told; 0: that is not known.
+/// How long ago, by a clock of ticks that reports one tick too many; 0: not known.
 fn before(ticks: u32) -> Option<u64> {
     let ticks = u64::from(ticks).checked_sub(1);
     ticks.map(|ticks| ticks.saturating_mul(crate::host::tick_ns()))
 }
 
-/// How long ago, in ticks as above, a process woke a thread of another with what it sent, which has answered nobody since: by both.
+/// For (sending process, woken process): how long ago, in ticks as above, the sender woke a thread of the other process with a message. That
+/// thread has answered no process since.
 type Askers = HashMap<(u32, u32), u32>;
 
-/// A thread that sleeps may have passed on to others of its process what it was asked for.
+/// A thread that sleeps may have passed its request on to other threads of its process.
 fn askers(seen: &Raw) -> Askers {
-    /// What seems to be older was sent after the window: ticks are counted in 32 bits.
+    /// A larger count is a message that was sent after the window: ticks are counted in 32 bits.
     const LONGEST: u32 = 1 << 30;
     let mut threads: HashMap<u32, u32> = HashMap::new();
     for live in &seen.live {
@@ -309,7 +311,7 @@ fn askers(seen: &Raw) -> Askers {
     askers
 }
 
-/// Of more holders than are told none is. Through a unix socket process `client` has asked one of them that it woke.
+/// If there are more holders than fit, none is reported. Over a unix socket process `client` has sent a request to a holder that it woke.
 fn other_end(found: &sched::other_end, client: u32, askers: &Askers) -> OtherEnd {
     let mut processes = found.holders.get(..found.count as usize).unwrap_or_default().to_vec();
     processes.sort_unstable();
@@ -357,8 +359,8 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
     }
 }
 
-/// What a socket delivered to the woken task: by the waker's stack, or, where none was taken, by the socket. A unix socket's call tells that
-/// something was sent to it.
+/// What a socket delivered to the woken task: by the waker's stack, or, where no stack was taken, by the socket. A system call on a unix socket
+/// shows that something was sent.
 fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
     let sent = row.sent.as_ref()?;
     let by = match row.stack {
@@ -411,7 +413,7 @@ fn state_of(state: u32) -> State {
     }
 }
 
-/// The sums of a stretch, made to fit it: clocks of two CPUs, and the window's edge, cut through it.
+/// The times in each state within a stretch, scaled to its length: clocks of two CPUs, and the edge of the window, can cut through it.
 fn mix(reported: &sched_span, length: u64) -> StateTimes {
     let parts = [
         reported.mixed[sched::RUNNING],
@@ -435,7 +437,7 @@ fn mix(reported: &sched_span, length: u64) -> StateTimes {
     StateTimes { unknown_ns: mix.unknown_ns.saturating_add(missing_ns), ..mix }
 }
 
-/// A work item's function, without the offset that no function has at its entry.
+/// A work item's function, without an offset: at its entry a function has none.
 fn function(address: u64, kernel: &mut KernelNames) -> Option<String> {
     (address != 0).then(|| kernel.stack(&[address]).into_iter().next()).flatten()
 }
@@ -482,7 +484,7 @@ fn target(reported: &sched_span) -> Option<Target> {
         _ => "anon",
     };
     let name = if kind == "socket" { family(reported.family) } else { redact::path(&text(&reported.file)) };
-    // Anonymous inodes had no type before v6.15, and are regular files since: their names tell.
+    // Anonymous inodes had no type before v6.15, and are regular files since: their names show what they are.
     let kind = if name.starts_with('[') { "anon" } else { kind };
     Some(Target {
         fd: if reported.refused == 0 { reported.args[0] as i32 } else { -1 },

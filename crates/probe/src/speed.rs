@@ -1,8 +1,8 @@
-//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, 4 ms a CPU and visit.
+//! How fast does each CPU run? A thread goes from CPU to CPU and runs loops of known length, 4 ms per CPU and visit.
 //!
-//! It has whyslow's own priority, the highest that an ordinary task can have: as any task it waits for whoever runs to use up
-//! his slice, and takes one itself. At a lower one whyslow's own work keeps it from a full CPU.
-//! The thread is never waited for: where it gets no CPU (a real-time task that does not let go), the window ends without it.
+//! The thread has whyslow's own priority, the highest that an ordinary task can have: like any task it waits until the running task has used
+//! up its time slice, and then gets a slice itself. At a lower priority whyslow's own work would keep it from a full CPU.
+//! The window never waits for the thread: if it gets no CPU (because of a real-time task that never yields), the window ends without it.
 
 mod cycles;
 mod turn;
@@ -27,11 +27,11 @@ pub const WHAT: &str = whyslow_model::Probe::CpuSpeed.word();
 /// The name of its counters.
 pub const CYCLES: &str = "busy frequency";
 
-/// Visits of a CPU in a window: three in each half, so that one that a burst of interrupts spoilt does not decide.
+/// Visits of a CPU in a window: three in each half, so that one visit that a burst of interrupts disturbed does not decide.
 const VISITS: u32 = 6;
-/// Loops at each visit: the first may meet a clock that has not risen yet.
+/// Loops at each visit: the first may run before the clock frequency has risen.
 const LOOPS: usize = 2;
-/// Time of one visit at least: two loops of 2 ms, and the way to the CPU.
+/// The least time of one visit: two loops of 2 ms, and the move to the CPU.
 const VISIT: Duration = Duration::from_micros(4_500);
 /// More threads than this would be a load of their own.
 const MOST_THREADS: usize = 16;
@@ -49,23 +49,23 @@ struct Shared {
     notes: Mutex<Vec<Missing>>,
     stop: Mutex<bool>,
     bell: Condvar,
-    /// The threads that live.
+    /// The threads that still live.
     threads: Mutex<Vec<libc::pid_t>>,
 }
 
 impl Shared {
-    /// Nothing ends before its last thread, and who reads our answer from a pipe waits for that. A thread that has just gone
-    /// to a busy CPU was seen to be ready there for seconds and not to run (Linux 6.18, in affine_move_task, at load 20). At
-    /// the lowest real-time priority it runs now, sees that it is to stop, and ends.
+    /// whyslow does not end before its last thread, and a reader of its answer from a pipe waits for that. A thread that had just moved
+    /// to a busy CPU was seen ready there for seconds without running (Linux 6.18, in affine_move_task, at load 20). At
+    /// the lowest real-time priority it runs now, sees that it must stop, and ends.
     fn hurry(&self) {
         let first = libc::sched_param { sched_priority: 1 };
         for thread in locked(&self.threads).iter() {
-            // SAFETY: plain numbers; it lives, for it takes itself off the list. Refused: it ends when it can.
+            // SAFETY: plain numbers; the thread lives, because it removes itself from the list. If refused, it ends when it can.
             unsafe { libc::sched_setscheduler(*thread, libc::SCHED_FIFO, &raw const first) };
         }
     }
 
-    /// This thread lives until what is returned is dropped.
+    /// Put this thread on the list until the returned value is dropped.
     fn enlist(&self) -> Enlisted<'_> {
         // SAFETY: no arguments, cannot fail.
         let thread = unsafe { libc::gettid() };
@@ -86,13 +86,13 @@ impl Drop for Enlisted<'_> {
     }
 }
 
-/// A lock whose holder panicked still holds what was measured.
+/// If a thread panicked with this lock, the measured data are still valid.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Speeds {
-    /// The window begins. `tasks`: who lives now. `all`: measure CPUs that others keep for themselves, too.
+    /// The window begins. `tasks`: the tasks that live now. `all`: also measure CPUs that other processes have for themselves.
     pub fn begin(window: Duration, tasks: &[tasks_one], all: bool) -> Result<Self, Missing> {
         let root = Path::new("/");
         if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
@@ -137,19 +137,19 @@ impl Speeds {
         missing.extend(std::mem::take(&mut *locked(&self.shared.notes)).into_iter().map(MissingNote::from));
         let mut rows = std::mem::take(&mut *locked(&self.shared.rows));
         for row in rows.iter_mut().filter(|row| row.loops.is_empty()) {
-            row.skipped.get_or_insert_with(|| "our loops did not get to run on it in time".to_owned());
+            row.skipped.get_or_insert_with(|| "whyslow's loops did not get to run on it in time".to_owned());
         }
         rows
     }
 }
 
-/// So many that a round of visits is over long before the next begins.
+/// So many threads that a round of visits ends long before the next begins.
 fn threads(cpus: usize, window: Duration) -> usize {
     let fit = (window / 2 / VISITS).as_micros() / VISIT.as_micros();
     cpus.div_ceil(usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, 64)).clamp(1, MOST_THREADS)
 }
 
-/// When visit `at` is; `None`: there are no more.
+/// When visit `at` is due; `None`: there are no more.
 fn moment(at: u32, window: Duration) -> Option<Duration> {
     if window >= ENDLESS {
         return FIRST_OF_ENDLESS.checked_mul(1u32.checked_shl(at).filter(|n| *n > 0)?);
@@ -157,7 +157,7 @@ fn moment(at: u32, window: Duration) -> Option<Duration> {
     (at < VISITS).then(|| window * (2 * at + 1) / (2 * VISITS))
 }
 
-/// One thread's work.
+/// The work of one thread.
 struct Round {
     shared: Arc<Shared>,
     cpus: Vec<u32>,
@@ -210,7 +210,7 @@ impl Round {
         }
     }
 
-    /// What can only be asked without an interrupt by who is there: `rdmsr_on_cpu` of the own CPU is a plain call.
+    /// Read what only a thread on that CPU can read without an interrupt: `rdmsr_on_cpu` of the own CPU is a plain call.
     fn arrive(&self, cpu: u32, events: Events, counters: &mut BTreeMap<u32, (Cycles, (u64, u64))>) {
         match Cycles::open(events, cpu) {
             Ok(mut cycles) => {
@@ -257,14 +257,14 @@ fn no_counters(err: &std::io::Error) -> Missing {
         },
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Missing::NotInKernel {
             what: CYCLES.to_owned(),
-            needs: "a CPU with APERF and MPERF, or with a performance unit: few virtual ones have either"
+            needs: "a CPU with APERF and MPERF, or with a performance unit: few virtual CPUs have either"
                 .to_owned(),
         },
         _ => Missing::broken(CYCLES, err),
     }
 }
 
-/// This thread runs on `cpu` alone.
+/// Bind this thread to `cpu`.
 fn go_to(cpu: u32) -> std::io::Result<()> {
     let mut mask = [0u64; 128]; // 8192 CPUs, the most that x86 and arm64 can have
     let word = mask.get_mut(cpu as usize / 64).ok_or(std::io::ErrorKind::InvalidInput)?;

@@ -31,7 +31,7 @@ fn a_cpu_that_cannot_be_is_refused() {
     assert_eq!(asked.join().unwrap(), (true, true));
 }
 
-/// On a CPU that hypervisor and neighbours let alone at times: loops are there, cost what they may, and tell the same as a
+/// On a CPU that the hypervisor and other guests leave alone at times: the loops are there, whatever they cost, and agree with a
 /// plain clock around the same work.
 #[test]
 fn root_every_cpu_is_measured_and_it_costs_little() {
@@ -42,7 +42,7 @@ fn root_every_cpu_is_measured_and_it_costs_little() {
     let rows = speeds.end(&mut missing);
     assert_eq!(rows.len(), host::online_cpus(Path::new("/")).len());
     for row in rows.iter().filter(|row| row.skipped.is_none()) {
-        // What interrupts and a hypervisor took in our loops is not our cost.
+        // Time that interrupts and a hypervisor took within our loops is not our cost.
         let cost: u64 = row.loops.iter().map(|turn| turn.cpu_ns.min(turn.pieces * turn.best_ns * 2)).sum();
         assert!(cost < 50_000_000, "CPU {} gave {cost} ns", row.cpu);
         assert!(row.loops.iter().all(|turn| turn.work > 0 && turn.wall_ns > 0), "{row:?}");
@@ -51,7 +51,7 @@ fn root_every_cpu_is_measured_and_it_costs_little() {
     println!("{missing:?}");
 }
 
-/// This thread spins on `cpu` at the highest priority of ordinary tasks until it is told to stop.
+/// This thread spins on `cpu` at the highest priority of ordinary tasks until it is stopped.
 fn keep_busy(cpu: u32, stop: &std::sync::atomic::AtomicBool) {
     go_to(cpu).expect("it is online");
     // SAFETY: plain numbers.
@@ -83,12 +83,12 @@ fn root_threads_that_get_no_cpu_do_not_hold_up_the_end() {
         for thread in locked(&shared.threads).iter() {
             // SAFETY: plain numbers; it lives.
             let done = unsafe { libc::sched_setscheduler(*thread, libc::SCHED_IDLE, &raw const last) };
-            assert_eq!(done, 0, "anybody may");
+            assert_eq!(done, 0, "any process may");
         }
         speeds.end(&mut Vec::new());
         let took = until("no thread", &|threads| threads.is_empty());
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        // A task of SCHED_IDLE has 3 of 88764 shares beside such a one: its next 4 ms come in a minute.
+        // A task of SCHED_IDLE has 3 of 88764 shares beside such a thread: it gets its next 4 ms after a minute.
         assert!(took < Duration::from_secs(1), "{took:?}");
     });
 }

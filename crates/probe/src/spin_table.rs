@@ -1,4 +1,4 @@
-//! From samples to the table of the code in which threads were met often.
+//! Makes the table of the code in which threads were met often, from samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -8,11 +8,11 @@ use whyslow_model::table::{Met, Spin};
 use crate::bpf::oncpu::{BLOCK_BITS, Code, Hit, Raw};
 use crate::user_code::UserNames;
 
-/// Who runs through much code is met once in most of it: that is no loop that takes his time.
+/// A thread that runs through much code is met once in most of it: such code is no loop that takes the thread's time.
 const MET_OFTEN: u64 = 2;
 /// The heaviest blocks of code are kept. A row is some 700 bytes.
 const MAX_ROWS: usize = 1024;
-/// ... of one of them, those who were met there most: a row for each of 16 threads at each of 16 addresses.
+/// The same for one block: the threads that were met there most. A row for each of 16 threads at each of 16 addresses.
 const MAX_MET: usize = 256;
 
 type Blocks<'s> = BTreeMap<(u32, u64), Vec<&'s Hit>>;
@@ -41,7 +41,7 @@ pub fn spins(seen: &Raw, names: &UserNames) -> Vec<Spin> {
     heavy.iter().map(row).collect()
 }
 
-/// In user mode, or in a system call. Faults and interrupts say nothing about what a thread is about.
+/// In user mode, or in a system call. Faults and interrupts do not show what a thread works on.
 fn has_place(hit: &Hit) -> bool {
     hit.key.kernel_mode == 0 || hit.key.call >= 0
 }
@@ -115,7 +115,7 @@ mod tests {
             codes: vec![code],
         };
         let rows = spins(&seen, &UserNames::default());
-        assert_eq!(rows.len(), 1, "met once, or without an address: no row");
+        assert_eq!(rows.len(), 1, "no row for code met once, or without an address");
         assert_eq!((rows[0].at, rows[0].code.as_str()), (0, "f390"));
         let met: Vec<_> = rows[0].met.iter().map(|m| (m.pid, m.offset, m.call, m.count, m.same)).collect();
         assert_eq!(met, [(8, 0x41, None, 5, 2), (9, 0x7f, Some(24), 3, 1)]);

@@ -1,4 +1,4 @@
-//! Addresses to names, before a recording is closed: kernel, modules, user code, JIT maps.
+//! Names for addresses, before a recording is closed: kernel, modules, user code, JIT maps.
 //!
 //! Raw kernel addresses never leave this file. User code without a symbol is reported as `module+0xoffset`
 //! with the start of its build id, so that it can still be looked up on another machine.
@@ -16,22 +16,22 @@ use crate::kallsyms::Kallsyms;
 /// A frame that has no name.
 const UNKNOWN: &str = "[unknown]";
 
-/// Names kernel addresses; remembers what it has seen.
+/// Names kernel addresses; keeps the names that it has looked up.
 pub struct KernelNames {
     symbolizer: Symbolizer,
     source: Source<'static>,
-    /// Where BPF programs lie. Those loaded since the symbols were read, ours, are in none of them: the next symbol below
-    /// would pass for theirs.
+    /// Where BPF programs lie. Programs loaded after the symbols were read (ours) are not among them: such an address would get the name
+    /// of the next symbol below.
     programs: Vec<Range<u64>>,
     known: HashMap<u64, Vec<String>>,
 }
 
 impl KernelNames {
-    /// Names from these symbols.
+    /// Look up names in these symbols.
     #[must_use]
     pub fn from(symbols: &Kallsyms) -> Self {
         let kallsyms = symbols.path().map_or(MaybeDefault::None, MaybeDefault::Some);
-        // Only kallsyms: a search for a vmlinux file would read the disk of a sick host.
+        // Only kallsyms: a search for a vmlinux file would read the disk of a host that may be slow.
         let kernel = Kernel { kallsyms, vmlinux: MaybeDefault::None, debug_syms: false, ..Kernel::default() };
         KernelNames {
             symbolizer: Symbolizer::builder().enable_code_info(false).build(),
@@ -41,7 +41,7 @@ impl KernelNames {
         }
     }
 
-    /// What lies here is code of BPF programs.
+    /// Code in this range belongs to BPF programs.
     #[must_use]
     pub fn without(mut self, programs: Vec<Range<u64>>) -> Self {
         self.programs = programs;
@@ -85,7 +85,7 @@ pub struct Named {
     pub module: String,
 }
 
-/// Names user addresses; what processes share (libc) is read once.
+/// Names user addresses; a file that processes share (libc) is read once.
 pub struct UserNamer {
     symbolizer: Symbolizer,
     normalizer: Normalizer,
@@ -101,7 +101,7 @@ impl Default for UserNamer {
 impl UserNamer {
     /// The names of the user code of one process, by address. An address without a name is missing from the map.
     ///
-    /// Reads /proc/PID/maps, which takes the process's mmap_lock: only to be called where waiting does no harm.
+    /// Reads /proc/PID/maps, which takes the process's mmap_lock: only call it where waiting does no harm.
     #[must_use]
     pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
         let mut names = HashMap::new();

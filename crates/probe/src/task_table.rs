@@ -1,4 +1,4 @@
-//! From snapshots and traces to the tables of tasks and cgroups.
+//! Makes the tables of tasks and cgroups from snapshots and traces.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,7 +23,7 @@ const WEIGHT_SCALE: u64 = 1024;
 const CPU: u64 = tasks_c::CPU as u64;
 const MEMORY: u64 = tasks_c::MEMORY as u64;
 
-/// One row a task: those that live at the end, then those that ended.
+/// One row per task: tasks that live at the end, then tasks that ended.
 #[must_use]
 pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64) -> Vec<table::Task> {
     let possible = libbpf_rs::num_possible_cpus().unwrap_or(1);
@@ -31,11 +31,11 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
     let slots: HashMap<u32, &sched_slot> = seen.live.iter().map(|l| (l.slot.pid, &l.slot)).collect();
     let gone: HashMap<(u32, u64), u64> = seen.exits.late().iter().map(|end| (end.key, end.exec_ns)).collect();
-    // Who ended between this walk and the probe's is reported by his end. A thread that executed has its leader's number and
-    // begin (fs/exec.c, de_thread), but not what that one had used when it ended.
+    // A task that ended between this walk and the probe's walk is reported by its exit record. A thread that executed a program took over its
+    // leader's number and begin (fs/exec.c, de_thread), but not the CPU time that the leader had used when it ended.
     let ended_late =
         |now: &tasks_one| gone.get(&(now.pid, now.start_ns)).is_some_and(|exec_ns| *exec_ns >= now.exec_ns);
-    // Its parent has not waited for it: it is listed until that does. Some of those born in the window are reported with others.
+    // A zombie: it is listed until its parent waits for it. Some tasks born in the window are reported together with others.
     let reported = LazyCell::new(|| {
         seen.exits.single().iter().map(|exit| (exit.pid, exit.start_ns)).collect::<HashSet<_>>()
     });
@@ -48,7 +48,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
     let live = end.tasks.iter().filter(|t| t.pid != 0 && !has_ended(t)).map(|now| {
         let then = before.get(&(now.pid, now.start_ns)).copied();
         let slot = slots.get(&now.pid);
-        // Who has taken its pid over in the window is another than whom we met there at its begin.
+        // A thread that took over this pid in the window (exec) is not the task that had the pid at the begin.
         let mut row = row_of(now, then.filter(|_| slot.is_none_or(|slot| slot.taken_over == 0)), possible);
         row.cmdline = words(&row, &seen.titles, now.start_ns);
         if let Some(slot) = slot {
@@ -60,7 +60,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         row
     });
     let mut rows: Vec<table::Task> = live.collect();
-    // Its end does not tell whose it was; the walk met it all the same.
+    // The exit record has no user; the walk saw the zombie and knows it.
     let zombies = end.tasks.iter().filter(|now| is_zombie(now));
     let users: HashMap<(u32, u64), u32> = zombies.map(|now| ((now.pid, now.start_ns), now.uid)).collect();
     let with_user = |row: table::Task| {
@@ -71,7 +71,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
     rows
 }
 
-/// Those that ended: one by one, and the sums of those that are reported together.
+/// Tasks that ended: one by one, and the sums of those that are reported together.
 fn ended(
     before: &HashMap<(u32, u64), &tasks_one>,
     exits: &Exits,
@@ -79,7 +79,7 @@ fn ended(
     possible: usize,
 ) -> Vec<table::Task> {
     let row = |exit: &sched_exit| {
-        // Who took its pid over in the window is another than whom we met there at its begin.
+        // A thread that took over this pid in the window (exec) is not the task that had the pid at the begin.
         let then = before.get(&(exit.pid, exit.start_ns)).copied().filter(|_| exit.slot.taken_over == 0);
         let mut row = row_of_exit(exit, then, possible);
         row.cmdline = words(&row, titles, exit.start_ns);
@@ -97,7 +97,7 @@ fn ended(
     single.chain(exits.together().into_iter().map(folded)).collect()
 }
 
-/// What its process was started with, or calls itself: the row of its first thread tells it for all.
+/// The command line or title of its process: the row of the first thread has it for all threads.
 fn words(row: &table::Task, titles: &Titles, start_ns: u64) -> Option<String> {
     if row.pid == row.tgid && !row.kthread { titles.line(row.tgid, start_ns) } else { None }
 }
@@ -144,7 +144,7 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         comm: text(&exit.comm),
         parent: text(&exit.parent),
         kthread: exit.flags & PF_KTHREAD != 0,
-        // Its end does not tell; who changes it while the window lasts is rare, and was this one when that began.
+        // The exit record has no user. A task rarely changes its user within the window: take the one it had at the begin.
         uid: then.map(|t| t.uid),
         begun_ns: exit.start_ns,
         cpu_cgroup: exit.cpu_cgroup,
@@ -163,7 +163,7 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         voluntary: since(exit.voluntary, then.map(|t| t.voluntary)),
         involuntary: since(exit.involuntary, then.map(|t| t.involuntary)),
         written_bytes: written(exit.written, then),
-        // Its end tells the number only: where that has changed, which CPUs they were is not known.
+        // The exit record has only the number of CPUs: if it has changed, the CPUs themselves are not known.
         allowed: then
             .filter(|t| t.allowed_count == exit.allowed_count)
             .map(|t| cpu_list(&t.allowed, possible))
@@ -182,8 +182,8 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
     row
 }
 
-/// Older than the window, and not met at its begin: what the kernel counted is of the task's whole life. A walk in a pid
-/// namespace meets none of those outside, and hears of their ends.
+/// A task older than the window that was not met at its begin: the kernel's counts are of its whole life. A walk in a pid
+/// namespace does not see tasks outside, but their exits are reported.
 fn of_the_window(row: &mut table::Task) {
     row.born = false;
     if row.unseen {
@@ -194,26 +194,26 @@ fn of_the_window(row: &mut table::Task) {
     row.written_bytes = None;
 }
 
-/// What it wrote since then; its kernel may not count it.
+/// The bytes that it wrote since then; a kernel may not count them.
 fn written(now: u64, then: Option<&tasks_one>) -> Option<u64> {
     const NOT_COUNTED: u64 = u64::MAX;
     (now != NOT_COUNTED).then(|| now.saturating_sub(then.map_or(0, |then| then.written)))
 }
 
-/// Of a task that we could not note the kernel knows how long it ran and was ready, and nobody how long it waited.
+/// A task that had no place in our table: the kernel knows how long it ran and was ready, but not how long it waited.
 fn not_seen(row: &mut table::Task) {
     row.unseen = true;
     row.runnable_ns = row.run_delay_ns;
     row.unknown_ns = row.lived_ns.saturating_sub(row.exec_ns).saturating_sub(row.run_delay_ns);
 }
 
-/// What to say of tasks that had no place: how many, and the largest of them.
+/// The note about tasks that had no place: how many, and the largest of them.
 #[must_use]
 pub fn unseen(rows: &[table::Task]) -> Option<Missing> {
     /// So many are named.
     const NAMED: usize = 3;
     let mut unseen: Vec<&table::Task> = rows.iter().filter(|row| row.unseen).collect();
-    // Nobody looked: the probe itself says why.
+    // The probe was not running: its own note says why.
     if unseen.len() == rows.len() {
         return None;
     }
@@ -221,12 +221,12 @@ pub fn unseen(rows: &[table::Task]) -> Option<Missing> {
     let names: Vec<String> =
         unseen.iter().take(NAMED).map(|row| format!("{} ({})", row.comm, row.pid)).collect();
     let more = if unseen.len() > NAMED { " and others" } else { "" };
-    let reason = format!("there was no place left for {} ({}{more})", count(unseen.len()), names.join(", "));
+    let reason = format!("there was no room left for {} ({}{more})", count(unseen.len()), names.join(", "));
     (!unseen.is_empty()).then(|| Missing::skipped("what some tasks waited for", reason))
 }
 
 fn count(tasks: usize) -> String {
-    if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks") }
+    if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
 }
 
 fn add_trace(row: &mut table::Task, slot: &sched_slot) {
@@ -235,7 +235,7 @@ fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     row.exec_ns = row.exec_ns.saturating_sub(slot.exec_base);
     row.run_delay_ns = row.run_delay_ns.saturating_sub(slot.delay_base);
     if slot.taken_over != 0 {
-        row.written_bytes = None; // what it wrote under its own number is not told apart
+        row.written_bytes = None; // the bytes written under its own number are not known
     }
     row.traced_ns = sum(sched::RUNNING).ns;
     row.unknown_ns = slot.unknown_ns;
@@ -256,7 +256,7 @@ fn all_of(sum: &sched::sched_sum) -> (u64, u64, u64) {
     (sum.ns, sum.worst_ns, sum.count)
 }
 
-/// "0-3,8" of a CPU mask. The kernel allocates masks for `possible` CPUs only: what follows is somebody else's memory.
+/// "0-3,8" of a CPU mask. The kernel allocates masks for `possible` CPUs only: the memory behind them belongs to other data.
 fn cpu_list(words: &[u64], possible: usize) -> String {
     let set: Vec<usize> =
         (0..possible.min(words.len() * 64)).filter(|cpu| words[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
@@ -275,7 +275,7 @@ fn cpu_list(words: &[u64], possible: usize) -> String {
     list
 }
 
-/// One row a cgroup. `mounts` says where each controller's hierarchy is: "cpu" -> "/sys/fs/cgroup/cpu".
+/// One row per cgroup. `mounts` says where each controller's hierarchy is: "cpu" -> "/sys/fs/cgroup/cpu".
 #[must_use]
 pub fn cgroups(
     start: &Snapshot,
@@ -310,7 +310,7 @@ pub fn cgroups(
     rows
 }
 
-/// What to say of cgroups whose counters have no begin.
+/// The note about cgroups whose counters at the window's begin are not known.
 #[must_use]
 pub fn uncounted(rows: &[table::Cgroup]) -> Option<Missing> {
     /// So many are named.
@@ -323,17 +323,17 @@ pub fn uncounted(rows: &[table::Cgroup]) -> Option<Missing> {
         rows.iter().filter(|row| row.uncounted).filter(counts).map(|row| row.path.as_str()).collect();
     let more = if old.len() > NAMED { " and others" } else { "" };
     let named = old.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let reason = format!("nobody was in it when the window began ({named}{more})");
+    let reason = format!("no task was in it when the window began ({named}{more})");
     (!old.is_empty()).then(|| Missing::skipped("how often the limits of a cgroup were met", reason))
 }
 
-/// Whether it is known what its counters were when the window began, or that they began later. Who was not met by the first
-/// walk may be as old as the host, and nobody was in it: its counters are those of its life.
+/// Whether the counters at the window's begin are known, or began later. A cgroup that the first walk did not meet may be as old as the host
+/// without a task in it: its counters are those of its whole life.
 fn has_begin(then: Option<&tasks_cgroup>, now: &tasks_cgroup, controllers: u64) -> bool {
     then.is_some() || now.controllers & controllers & !now.fresh == 0
 }
 
-/// What a counter rose by, if that is known; else nothing.
+/// The increase of a counter, if it is known; else 0.
 fn risen(
     then: Option<&tasks_cgroup>,
     now: &tasks_cgroup,
@@ -452,7 +452,7 @@ mod tests {
         );
         assert_eq!(reported(&rows(Some(quota(0, 790)), quota(0, 800))), (10, 0, 0, false));
         let said = uncounted(&rows(None, quota(0, 800))).unwrap().to_string();
-        assert!(said.contains("nobody was in it when the window began (/)"), "{said}");
+        assert!(said.contains("no task was in it when the window began (/)"), "{said}");
         assert_eq!(uncounted(&rows(None, quota(CPU | MEMORY, 8))), None);
     }
 
@@ -483,16 +483,13 @@ mod tests {
         assert_eq!((rows[0].unseen, rows[1].unseen), (false, true));
         assert_eq!((rows[1].runnable_ns, rows[1].unknown_ns, rows[1].lived_ns), (10, 85, 100));
         let said = unseen(&rows).unwrap().to_string();
-        assert_eq!(
-            said,
-            "what some tasks waited for was skipped: there was no place left for one task ( (8))"
-        );
+        assert_eq!(said, "what some tasks waited for was skipped: there was no room left for 1 task ( (8))");
         let untraced = tasks(&Snapshot::default(), &end, &sched::Raw::default(), 100);
-        assert_eq!(unseen(&untraced), None, "nobody looked: that is said elsewhere");
+        assert_eq!(unseen(&untraced), None, "the probe did not run: that is reported elsewhere");
         assert_eq!(untraced[0].runnable_ns, 20, "by the kernel's count");
     }
 
-    /// dpkg-deb, seen from within a container: 4.8 s of its life, 10 ms of the window.
+    /// dpkg-deb, observed from within a container: 4.8 s in its life, 10 ms in the window.
     #[test]
     fn of_who_is_older_and_was_not_met_only_what_was_traced_is_reported() {
         let of = |creator, traced: bool| {
@@ -536,9 +533,9 @@ mod tests {
             rows.iter().filter(|row| row.pid == pid).map(|row| (row.ended, row.unseen)).collect::<Vec<_>>()
         };
         assert_eq!(of(9), [(true, false)]);
-        assert_eq!(of(8), [(false, true), (true, false)], "an older task of its number hides nobody");
+        assert_eq!(of(8), [(false, true), (true, false)], "an older task with its number hides no task");
         assert_eq!(of(3), [(false, false)]);
-        assert!(unseen(&rows).unwrap().to_string().ends_with("no place left for one task ( (8))"));
+        assert!(unseen(&rows).unwrap().to_string().ends_with("no room left for 1 task ( (8))"));
         let used: u64 = rows.iter().filter(|row| row.ended).map(|row| row.exec_ns).sum();
         assert_eq!(
             used,
@@ -561,7 +558,7 @@ mod tests {
             rows.sort_unstable();
             rows
         };
-        assert_eq!(of(&seen), [5, 6, 7, 8, 9].map(|pid| (pid, false)), "nobody reports ends");
+        assert_eq!(of(&seen), [5, 6, 7, 8, 9].map(|pid| (pid, false)), "no exits are reported");
         for (pid, creator, task) in [(7, 0, 1), (8, 1, 1), (9, 1, 0)] {
             let mut exit = sched_exit { pid, exec_ns: 12, ..sched_exit::default() };
             (exit.slot.creator, exit.slot.task) = (creator, task);
@@ -572,7 +569,7 @@ mod tests {
         assert_eq!(
             rows.iter().find(|row| row.pid == 8).and_then(|row| row.uid),
             Some(3),
-            "the walk tells whose it was"
+            "the walk has its user"
         );
     }
 

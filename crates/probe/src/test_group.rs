@@ -1,4 +1,4 @@
-//! A cgroup of a test's own, gone with it, and a victim in it.
+//! A cgroup for one test, removed at its end, and a victim in it.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names of ours start with this.
+/// The prefix of the names of our groups.
 const PREFIX: &str = "whyslow-test";
 
-/// A cgroup of a v1 hierarchy. One live test at a time has one: the lock is held as long as the group.
+/// A cgroup of a v1 hierarchy. Only one live test at a time has one: it holds the lock as long as the group exists.
 pub(crate) struct Group {
     path: PathBuf,
     hierarchy: u64,
@@ -29,7 +29,7 @@ impl Drop for Victim {
 }
 
 impl Group {
-    /// A group with `controller`; `None` (said on stderr) where it has no v1 hierarchy.
+    /// A group with `controller`; `None` (reported on stderr) where it has no v1 hierarchy.
     pub(crate) fn new(controller: &str) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup").join(controller);
         let Some(hierarchy) = hierarchy(controller) else {
@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-/// What a child of ours tells that goes into this group first.
+/// The text of a child that enters this group first.
 pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
     let procs = folder.join("cgroup.procs");
     let reported = crate::child::run(Duration::from_secs(60), 1 << 20, |out| {
@@ -93,7 +93,7 @@ pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
         let text = entered.map_or_else(|err| format!("cannot enter {}: {err}", procs.display()), |()| tell());
         drop(out.write_all(text.as_bytes()));
     });
-    // It has told all, and may have its end before it.
+    // It has written everything, and may still have to end.
     let patience = Instant::now() + Duration::from_secs(10);
     while fs::read_to_string(&procs).is_ok_and(|left| !left.is_empty()) && Instant::now() < patience {
         std::thread::yield_now();
@@ -103,7 +103,7 @@ pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last task of the group may be a moment from its end.
+        // The last task of the group may still be ending.
         for _ in 0..1000 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -121,7 +121,7 @@ pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new().prefix(&prefix).tempdir_in(exe.parent().unwrap()).unwrap()
 }
 
-/// Groups whose test is dead.
+/// Remove the groups of tests that are dead.
 fn sweep(root: &Path) {
     for entry in fs::read_dir(root).unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Large pids for a test: a setting of the whole host, which is put back whatever becomes of the test.
+//! Large pids for a test: a setting of the whole host, which is restored even if the test is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{PipeWriter, Read as _, Write as _};
@@ -6,25 +6,25 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FILE: &str = "/proc/sys/kernel/pid_max";
-/// As systemd lets them be.
+/// The value that systemd sets.
 const LARGE: &str = "4194304\n";
 
-/// While it lives pids may be large. Ours are given away in the order of their numbers, all the same.
+/// While it lives pids may be large. Those of this test are still assigned in the order of their numbers.
 pub(crate) struct LargePids {
     guard: Option<Guard>,
     _turn: Turn,
 }
 
-/// One test of this process at a time, and of all processes of this host: each must see the setting that is the host's own.
+/// A lock: one test at a time, in this process and on this host. Each test must see the host's own setting.
 struct Turn {
     file: File,
     _here: MutexGuard<'static, ()>,
 }
 
-/// A process that outlives the test, however that ends, and puts the setting back.
+/// A process that outlives the test, however that ends, and restores the setting.
 struct Guard {
     pid: libc::pid_t,
-    /// Closed by the kernel at the latest.
+    /// Closed by the kernel when the test ends, if not before.
     alive: Option<PipeWriter>,
 }
 
@@ -41,7 +41,7 @@ impl LargePids {
 }
 
 impl Turn {
-    /// The lock is let go when nobody has the file open any longer: its guard has it, too.
+    /// The lock is released when no process has the file open any longer: the guard has it, too.
     fn take() -> Self {
         static HERE: Mutex<()> = Mutex::new(());
         let here = HERE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Guard {
     }
 }
 
-/// Waits until the other end of the pipe is closed by all who have it, and writes. Between fork and exit nothing is allocated:
+/// Waits until all processes have closed the other end of the pipe, and writes. Between fork and exit nothing is allocated:
 /// another thread may have held malloc's lock.
 fn put_back_later(kept: [RawFd; 3], before: &[u8]) -> ! {
     let mut byte = 0u8;
@@ -89,16 +89,16 @@ fn put_back_later(kept: [RawFd; 3], before: &[u8]) -> ! {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // A byte says the same as the end, also where a child of another test has the pipe still open.
+        // A byte has the same meaning as the end of the pipe: a child of another test may still have the pipe open.
         drop(self.alive.take().map(|mut alive| alive.write_all(b".")));
-        // SAFETY: our own child, which nobody else waits for; no status is wanted.
+        // SAFETY: our own child, for which no other thread waits; no status is wanted.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
     }
 }
 
 impl Drop for LargePids {
     fn drop(&mut self) {
-        self.guard = None; // before the turn is another's
+        self.guard = None; // before the lock is released
     }
 }
 

@@ -1,4 +1,4 @@
-//! A thread that holds a kernel lock for as long as a test wants: it writes from a page that does not come.
+//! A thread that holds a kernel lock for as long as a test wants: it writes from a page that does not arrive.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -14,7 +14,7 @@ const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 
-/// The holder. It ends when it is let go.
+/// The holder. It ends when the page arrives.
 pub(crate) struct Stuck {
     /// Its thread id.
     pub(crate) tid: u32,
@@ -30,12 +30,12 @@ pub(crate) fn tid() -> u32 {
 }
 
 impl Stuck {
-    /// A thread in the midst of a write to `path`: it holds the inode's lock for writing. Returns when it does.
+    /// A thread in the middle of a write to `path`: it holds the inode's lock for writing. Returns when it holds it.
     pub(crate) fn writing(path: &Path) -> Self {
         Stuck::writing_to(OpenOptions::new().write(true).open(path).unwrap())
     }
 
-    /// The same with a file that is open: it holds the lock of the file's position, too, if somebody else has it open.
+    /// The same with a file that is open: it also holds the lock of the file's position, if the open file has other users.
     pub(crate) fn writing_to(file: File) -> Self {
         let faults = userfault();
         let page = missing_page(&faults);
@@ -43,13 +43,13 @@ impl Stuck {
         let thread = std::thread::spawn(move || write_from(&file, page, &tell));
         let tid = reported.recv().unwrap();
         let mut event = [0u8; 32];
-        // SAFETY: reads into a local array of the size of one event; blocks until the page is missed.
+        // SAFETY: reads into a local array of the size of one event; blocks until the page fault.
         let got = unsafe { libc::read(faults.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) };
         assert_eq!(got, 32, "{}", std::io::Error::last_os_error());
         Stuck { tid, faults, page, thread: Some(thread) }
     }
 
-    /// The page comes: the write goes on and ends.
+    /// Provide the page: the write continues and ends.
     pub(crate) fn let_go(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         let mut zero = [self.page, PAGE as u64, 0, 0];
@@ -68,7 +68,7 @@ impl Drop for Stuck {
 
 fn write_from(file: &File, page: u64, tell: &mpsc::Sender<u32>) {
     tell.send(tid()).unwrap();
-    // SAFETY: the mapping has a page here, which comes when somebody gives it.
+    // SAFETY: the mapping has a page here, which arrives when the test provides it.
     let wrote = unsafe { libc::write(file.as_raw_fd(), page as *const libc::c_void, 1) };
     assert_eq!(wrote, 1, "{}", std::io::Error::last_os_error());
 }
@@ -77,7 +77,7 @@ fn userfault() -> OwnedFd {
     // SAFETY: flags only; the descriptor is new.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: as above: nobody else has it.
+    // SAFETY: as above: the descriptor has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let mut api = [UFFD_API, 0, 0];
     // SAFETY: the argument is the struct the call takes: three words.
@@ -85,7 +85,7 @@ fn userfault() -> OwnedFd {
     fd
 }
 
-/// A page of its own that nobody has touched, faults on which are told to `faults`.
+/// A page that was never touched. Faults on it are reported to `faults`.
 fn missing_page(faults: &OwnedFd) -> u64 {
     // SAFETY: a new private mapping, never unmapped; the ioctl's argument is the struct it takes: four words.
     unsafe {

@@ -1,8 +1,8 @@
 //! Names of user code, also of processes that have ended when names are looked up.
 //!
 //! The sampler notes where code lies while it runs: file and offset (`user_places.bpf.h`). A child of ours opens each file when it
-//! is first met, makes unwinding tables of the code that runs, and looks names up while the window lasts; after it only what came
-//! last is left. It may hang on a dead disk, or grow: it is killed at its deadline, and what it has told until then is kept.
+//! is first met, makes unwinding tables of the code that runs, and looks up names during the window; after the window only the last
+//! requests are left. The child may hang on a dead disk, or grow: it is killed at its deadline, and its answers until then are kept.
 
 mod ask;
 mod child;

@@ -1,5 +1,5 @@
-//! Frames are kernel files as they were, but for addresses: these the kernel shows to root alone, and a recording is read by
-//! others. They become zeroes, as whoever is not root sees them.
+//! Frames are the text of kernel files without addresses: the kernel shows addresses to root alone, and recordings have other
+//! readers. Addresses become zeroes, as users without root see them.
 
 use std::ops::RangeInclusive;
 
@@ -7,19 +7,19 @@ use whyslow_model::FileSnapshot;
 
 use super::{ERRORS, SMALL};
 
-/// Fields of /proc/PID/stat (proc_pid_stat(5)), by number: ends of code, begin of the stack, registers of who dies; ends of
+/// Fields of /proc/PID/stat (proc_pid_stat(5)), by number: ends of code, begin of the stack, registers of a process that dies; ends of
 /// data, begin of the heap, ends of arguments and environment.
 const OF_STAT: [RangeInclusive<usize>; 2] = [26..=30, 45..=51];
-/// Whether it waits; before v4.4 where: b2f73922d119 ("fs/proc, core/debug: Don't expose absolute kernel addresses via wchan").
+/// Whether it waits; before v4.4 the place: b2f73922d119 ("fs/proc, core/debug: Don't expose absolute kernel addresses via wchan").
 const WCHAN: usize = 35;
-/// Number of the field behind the name.
+/// Number of the field after the name.
 const BEHIND_NAME: usize = 3;
-/// Programs that are put anywhere in memory, and what they map, lie above this; what is loaded below it lies there always.
+/// Position-independent programs, and what they map, lie above this; programs that are loaded below it always lie at the same address.
 const ANYWHERE: u64 = 1 << 44;
-/// Programs lie below this, on x86-64 and arm64, unless they ask for more than 48 bits.
+/// Programs lie below this, on x86-64 and arm64, unless they request more than 48 bits.
 const PROGRAMS_END: u64 = 1 << 48;
 
-/// Zeroes in the place of all addresses of a kernel file.
+/// Replaces all addresses in the text of a kernel file by zeroes.
 pub fn hide_in_frame(frame: &mut FileSnapshot) {
     match frame.name.as_str() {
         "dev/kmsg" => hide_in_log(&mut frame.bytes),
@@ -54,8 +54,8 @@ fn hide_in_stat(text: &mut Vec<u8>) {
     }
 }
 
-/// A trace in the kernel's log has the addresses of functions without a name, and registers; of a program that dies it is reported
-/// where. Not looked at is what stands before the text: numbers of the record.
+/// A trace in the kernel's log has the addresses of functions without a name, and registers; the line about a program that dies has the
+/// place. The part before the text is left as it is: it holds the numbers of the record.
 fn hide_in_log(log: &mut [u8]) {
     for line in log.split_mut(|byte| *byte == b'\n') {
         let text = line.iter().position(|byte| *byte == b';').unwrap_or(0);
@@ -124,7 +124,7 @@ mod tests {
         18446744073709551615 94706064891904 94706064911785 140736827594032 140736827590000 94706064900000 0 0 0 0 1 0 0 17 \
         0 0 0 0 0 0 94706064927792 94706064929408 94707023212544 140736827599553 140736827599573 140736827599573 \
         140736827600875 0\n";
-    /// ... as another user.
+    /// The same as another user sees it.
     const FOR_OTHERS: &str = "(cat) R 17051 17051 12846 0 -1 4194304 98 0 0 0 0 0 0 0 20 0 1 0 162467 3133440 348 \
         18446744073709551615 0 0 0 0 0 0 0 0 0 1 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 

@@ -13,7 +13,7 @@ use super::*;
 const ROUNDS: usize = 5;
 const LATE: Duration = Duration::from_millis(30);
 
-/// A process that does one thing until it is killed. It allocates nothing: another thread may have been at that when it was made.
+/// A process that does one thing until it is killed. It allocates nothing: another thread may have been allocating when it was made.
 struct Forked(libc::pid_t);
 
 impl Forked {
@@ -33,7 +33,7 @@ impl Forked {
 
 impl Drop for Forked {
     fn drop(&mut self) {
-        // SAFETY: a child of ours, which nobody else waits for.
+        // SAFETY: a child of ours, which no other thread waits for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -58,7 +58,7 @@ fn be_late() {
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-/// A client's end of a connection, and the service's: a name makes them that.
+/// A client's end of a connection, and the service's: the name decides which is which.
 fn connection(name: &str) -> (UnixStream, UnixStream) {
     let path = std::env::temp_dir().join(format!("whyslow-test-{}-{name}", me()));
     let _ = std::fs::remove_file(&path);
@@ -68,12 +68,12 @@ fn connection(name: &str) -> (UnixStream, UnixStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// What a client thread sees meanwhile: its waits for an answer. One that waits for ever at a socket is let go when the window is over.
+/// A client thread's waits for an answer. A wait that lasts for ever at a socket is ended when the window is over.
 fn waits(client: impl FnOnce() + Send, lasts: Option<&UnixStream>) -> Vec<Span> {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget { rows: 1_000, stacks: 0 }).unwrap();
     if let Some(bss) = sched.skel.maps.bss_data.as_mut() {
-        bss.own_tgid = 0; // else our own rows are left out
+        bss.own_tgid = 0; // otherwise our own rows are left out
     }
     sched.begin().unwrap();
     let (tell, told) = mpsc::channel();
@@ -86,7 +86,7 @@ fn waits(client: impl FnOnce() + Send, lasts: Option<&UnixStream>) -> Vec<Span> 
         let pid = told.recv().unwrap();
         if lasts.is_some() {
             await_call(pid, &["45"]);
-            std::thread::sleep(LATE); // shorter waits are not asked about
+            std::thread::sleep(LATE); // shorter waits are not looked up
         } else {
             client.join().unwrap();
         }
@@ -105,7 +105,7 @@ fn sent_before(row: &Span) -> Option<u64> {
     row.waker.as_ref()?.delivery.as_ref()?.sent_before_ns
 }
 
-/// All its waits, or all but one: some hosts hide a task now and then, and with it who woke whom.
+/// All its waits, or all but one: some hosts hide a task now and then, and with it the waker.
 fn assert_all_asked(rows: &[Span]) {
     let tick = 2 * crate::host::tick_ns();
     let is_asked = |row: &&Span| {
@@ -125,7 +125,7 @@ fn assert_none_asked(rows: &[Span]) {
 fn tells() -> bool {
     let tells = layout().tells_ready;
     if !tells {
-        println!("not run: this kernel does not tell at which socket data came");
+        println!("not run: this kernel does not report at which socket data came");
     }
     tells
 }
@@ -139,7 +139,7 @@ fn root_a_request_that_wakes_a_service_is_seen_from_the_first_and_when_it_was() 
         let service = Forked::that(|| {
             receive(end);
             if logs {
-                send(journal); // what it sends to others meanwhile is no answer
+                send(journal); // data that it sends to others meanwhile are no answer
             }
             be_late();
             send(end);
@@ -157,7 +157,7 @@ fn ask(mut client: &UnixStream, service: &Forked) {
     client.read_exact(&mut [0]).unwrap();
 }
 
-/// It has had its answer without a sleep: nothing woke it.
+/// The client has had its answer without a sleep: nothing woke it.
 #[test]
 fn root_news_after_an_answer_were_not_asked_for() {
     let (mut client, service) = connection("news");
@@ -234,7 +234,8 @@ fn root_a_request_that_woke_a_service_and_lasts_is_seen() {
         Some(&client),
     );
     let lasts = rows.iter().find(|row| row.open).unwrap_or_else(|| panic!("it lasts: {rows:?}"));
-    let other = lasts.other_end.as_deref().unwrap_or_else(|| panic!("nobody has the other end: {lasts:?}"));
+    let other =
+        lasts.other_end.as_deref().unwrap_or_else(|| panic!("no process has the other end: {lasts:?}"));
     let tells = tells();
     assert_eq!(other.asked, if tells { Asked::Sent } else { Asked::Unknown }, "{other:?}");
     let (waited, tick) = (lasts.woken_ns - lasts.at_ns, 2 * crate::host::tick_ns());

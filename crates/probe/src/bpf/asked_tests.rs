@@ -9,7 +9,7 @@ use super::*;
 /// Long waits.
 const ROUNDS: usize = 6;
 
-/// One client and one service: it asks for each answer, or is told news; it waits in recv(2), or in poll(2).
+/// One client and one service: it asks for each answer, or receives news; it waits in recv(2), or in poll(2).
 struct Talk {
     asks: bool,
     polls: bool,
@@ -21,7 +21,7 @@ impl Talk {
         let mut slot = MaybeUninit::uninit();
         let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
         if let Some(bss) = sched.skel.maps.bss_data.as_mut() {
-            bss.own_tgid = 0; // else our own rows are left out
+            bss.own_tgid = 0; // otherwise our own rows are left out
         }
         sched.begin().unwrap();
         let path = std::env::temp_dir().join(format!("whyslow-test-asked-{}", me()));
@@ -35,7 +35,7 @@ impl Talk {
         let mut service = listener.accept().unwrap().0;
         for _ in 0..ROUNDS {
             is_ready.recv().unwrap();
-            // The pathology: nobody reads what lies there.
+            // The pathology: the service does not read the data.
             std::thread::sleep(Duration::from_millis(reads_late_ms));
             if asks {
                 service.read_exact(&mut [0]).unwrap();
@@ -59,7 +59,7 @@ fn talk(mut service: UnixStream, asks: bool, polls: bool, tell: &mpsc::Sender<()
         }
         tell.send(()).unwrap();
         if polls {
-            // Beside it, as many programs do, at what wakes it: nothing does here.
+            // It also polls a second socket, as many programs do: there it would wake the program, here it never does.
             let mut two = [none.as_raw_fd(), service.as_raw_fd()].map(|fd| libc::pollfd {
                 fd,
                 events: libc::POLLIN,
@@ -77,7 +77,7 @@ fn talk(mut service: UnixStream, asks: bool, polls: bool, tell: &mpsc::Sender<()
 fn root_a_request_that_lies_unread_at_a_unix_socket_is_seen() {
     for (asks, polls) in [(true, false), (true, true), (false, false), (false, true)] {
         let seen = Talk { asks, polls }.seen(4 + u64::from(me() % 5));
-        // Some hosts hide a task now and then, and with it who ended a wait.
+        // Some hosts hide a task now and then, and with it the waker.
         assert!(seen.len() >= ROUNDS - 2, "asks: {asks}, polls: {polls}: {seen:?}");
         let asked = seen.iter().filter(|asked| **asked).count();
         let all = if asks { seen.len() } else { 0 };

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* A service that is away: whose connections are refused, how long they sleep before they try again, and who listened there.
+/* A service that is away: which clients' connections are refused, how long these clients sleep before they try again, and which process
+ * listened there.
  *
- * A refusal comes in a softirq, mostly on top of the client itself. What the client does until it asks for the same address again is known
- * from its own counters: if it slept once, that may have been for the service; user space asks what sort of sleep the thread's are, and how
- * long it rests where it was not refused. Who goes on to another address of the same port without a sleep is in one round of attempts.
+ * A refusal comes in a softirq, mostly on top of the client itself. The client's own counters say what it does until it asks for the same
+ * address again: if it slept once, that may have been for the service. User space determines what sort of sleep the thread's are, and how
+ * long the thread rests where it was not refused. A client that goes on to another address of the same port without a sleep is in one round
+ * of attempts.
  */
 #pragma once
 
@@ -11,9 +13,9 @@
 
 #define ECONNREFUSED 111
 #define PF_EXITING 0x4 /* include/linux/sched.h */
-/* Who sleeps longer before it tries again can do without. */
+/* A client that sleeps longer before it tries again can do without the service. */
 #define LONGEST_NAP 2000000000ULL
-/* An event loop is woken by the refusal itself, and sleeps once more until its timer. */
+/* The refusal itself wakes an event loop, which sleeps once more until its timer. */
 #define MOST_NAPS 2
 #define MAX_REFUSED 8192
 #define MAX_DOORS 4096
@@ -38,7 +40,7 @@ struct last_attempt {
 	__u32 unused;
 };
 
-/* By thread. The attempt that is the oldest makes room. */
+/* By thread. The oldest attempt makes room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_REFUSED);
@@ -52,16 +54,16 @@ struct door_key {
 	__u32 port;
 };
 
-/* Where somebody listens, or did in the window. */
+/* An address at which a socket listens, or listened in the window. */
 struct connect_door {
-	__u64 opened_ns; /* the first to listen came after us; 0: was there before */
-	__u64 closed_ns; /* 0: somebody listens */
+	__u64 opened_ns; /* the first socket began to listen after we attached; 0: was there before */
+	__u64 closed_ns; /* 0: a socket listens */
 	__u64 absent_ns;
 	__u32 open;   /* sockets */
-	__u32 closed; /* times that none was left */
+	__u32 closed; /* times that no socket was left */
 	__u32 ended;  /* of them: because the process ended */
 	__u32 status; /* its status, as of wait(2) */
-	__u32 tgid;   /* who began to listen last */
+	__u32 tgid;   /* the process that began to listen last */
 	__u32 v6only;
 	char comm[16];
 };
@@ -73,7 +75,7 @@ struct {
 	__type(value, struct connect_door);
 } doors SEC(".maps");
 
-/* By address of a listening socket: its door. When it is closed its port may be no more in it (net/ipv4/inet_hashtables.c,
+/* By address of a listening socket: its door. When the socket is closed it may no longer have its port (net/ipv4/inet_hashtables.c,
  * __inet_put_port).
  */
 struct {
@@ -83,9 +85,9 @@ struct {
 	__type(value, struct door_key);
 } listening SEC(".maps");
 
-/* Set when the window begins: what was before does not count. */
+/* Set when the window begins: earlier attempts do not count. */
 __u64 began;
-/* Sockets that listen and had no room. */
+/* Listening sockets for which there was no room. */
 __u64 doors_lost;
 
 static __always_inline void read_counters(struct last_attempt *a, struct task_struct *t)
@@ -119,7 +121,9 @@ static __always_inline bool is_same_place(const struct connect_key *a, const str
 	return a->port == b->port && a->netns == b->netns && !__builtin_memcmp(a->addr, b->addr, sizeof(a->addr));
 }
 
-/* The current thread asks for `key` again: how long has it slept since its last attempt? 0: not once or twice, or it did something else. */
+/* The current thread asks for `key` again: how long has it slept since its last attempt? 0: it did not sleep once or twice, or it did
+ * something else.
+ */
 static __always_inline __u64 slept_since(const struct connect_key *key, struct last_attempt *a)
 {
 	struct last_attempt now = {};
@@ -144,7 +148,7 @@ static __always_inline struct connect_door *door_at(const struct door_key *key, 
 	return bpf_map_lookup_elem(&doors, key);
 }
 
-/* A socket listens, of process `tgid`. Known ones are met again by each walk. */
+/* A socket of process `tgid` listens. Each walk meets known sockets again. */
 static __noinline int note_listening(__u64 sk, const struct door_key *key, struct task_struct *t, __u32 is_new)
 {
 	struct connect_door *d;
@@ -171,7 +175,7 @@ static __noinline int note_listening(__u64 sk, const struct door_key *key, struc
 	return 0;
 }
 
-/* ... or is closed, mostly in the context of the last process that had it. */
+/* A listening socket is closed, mostly in the context of the last process that had it open. */
 static __noinline int note_closed(__u64 sk)
 {
 	struct door_key *at = bpf_map_lookup_elem(&listening, &sk), key;
@@ -193,7 +197,7 @@ static __noinline int note_closed(__u64 sk)
 		return 0;
 	d->closed++;
 	if (BPF_CORE_READ(t, flags) & PF_EXITING) {
-		/* Of a signal only the group's code tells, and of a thread that ends by itself only its own. */
+		/* A thread that a signal ended has its status only in the group's code, and a thread that ends by itself only in its own. */
 		__u32 status = BPF_CORE_READ(t, signal, group_exit_code);
 
 		d->ended++;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How long does block I/O take, by device and cgroup: held back by a throttle, queued, at the device? Of whom, about which file?
+/* How long does block I/O take, by device and cgroup: held back by a throttle, queued, at the device? Which process queued it, about which
+ * file?
  *
- * blk-throttle keeps a bio before block_bio_queue has fired for it: the event then comes from the worker that lets
- * it go (blk_throtl_dispatch_work_fn; 5.15 to 6.18). No event tells that a bio was put on hold, so the hold is
- * measured where it hurts: from the moment a task of the bio's cgroup went to sleep for I/O to the moment the
- * throttle let the cgroup's last bio go before the task was woken. What follows is queue and device.
+ * blk-throttle keeps a bio before block_bio_queue has fired for it: the event then comes from the worker that releases it
+ * (blk_throtl_dispatch_work_fn; 5.15 to 6.18). No event says that a bio was put on hold, so the hold is measured at its victim: from the
+ * moment a task of the bio's cgroup went to sleep for I/O to the moment the throttle released the cgroup's last bio before the task was
+ * woken. The rest is queue and device.
  *
- * No hook of ours in the scheduler: when the worker lets a bio go, the tasks of its cgroup are looked through, and
- * since when a sleeper sleeps is read from the slots of the sched object. That is paid by the throttle's worker, and
- * only while it lets bios go.
+ * There is no hook of ours in the scheduler. When the worker releases a bio, we walk the tasks of its cgroup; the slots of the sched object
+ * say since when a sleeper has slept. The throttle's worker pays for that, and only while it releases bios.
  */
 #include "alone.bpf.h"
 #include "block_files.bpf.h"
@@ -18,16 +18,15 @@
 #define MAX_RELEASES 1024
 #define MAX_DEVICES 24
 #define MAX_LOADS 1024
-/* Who waited no longer than this to be handed to the device met nobody there. */
+/* A request that waited no longer than this to be handed to the device met no other request there. */
 #define AT_ONCE 100000ULL
-/* How long more takes is a matter of how fast a device is, not of who else asks. */
+/* How long a larger request takes depends on how fast the device is, not on other requests. */
 #define SMALL 65536
 #define MAX_DEPTH 8
 #define POLICIES 6
-/* Tasks and css_sets of a cgroup that are looked through when a bio of it is let go, at 0.1 us each... */
+/* Tasks and css_sets of a cgroup that are walked when a bio of it is released, at 0.1 us each... */
 #define MAX_STEPS 1024
-/* ... and not again within this time: the throttle works by timers of whole ticks, and a wait that ends sooner has
- * not been held.
+/* ... and not again within this time: the throttle works by timers of whole ticks, and a wait that ends sooner was not held.
  */
 #define PAUSE 1000000ULL
 
@@ -49,7 +48,9 @@ struct blkio_row {
 	/* Requests of up to SMALL bytes that found no other at the device, did not wait to be handed to it, and were done before another came. */
 	__u64 alone;
 	__u64 alone_bytes;
-	/* How long such ones were there, until they were done or another came: where more come sooner only short ones are left alone. */
+	/* How long such requests were there, until they were done or another came: where requests come more often, only short ones are left
+	 * alone.
+	 */
 	__u64 alone_ns;
 };
 
@@ -59,9 +60,9 @@ struct blkio_flight {
 	__u64 issued;
 	__u64 bytes;
 	__u64 queue_ns; /* before it was issued */
-	__u32 ahead;	/* others that were at the device then */
-	__u32 number;	/* of those that were issued there */
-	__u32 tgid; /* who queued it; 0: not known */
+	__u32 ahead;	/* other requests that were at the device then */
+	__u32 number;	/* among the requests that were issued there */
+	__u32 tgid; /* the process that queued it; 0: not known */
 	__u32 file; /* id of what it is about; 0: not known */
 	char comm[16];
 };
@@ -72,7 +73,7 @@ struct blkio_held {
 	__u64 until;
 };
 
-/* Preallocated, all of them: the hooks run with interrupts off. */
+/* All are preallocated: the hooks run with interrupts off. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ROWS);
@@ -95,7 +96,7 @@ struct {
 	__type(value, struct blkio_load);
 } loads SEC(".maps");
 
-/* When the tasks of a cgroup were last looked through. */
+/* When the tasks of a cgroup were last walked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_RELEASES);
@@ -111,15 +112,15 @@ struct {
 	__type(value, struct blkio_held);
 } helds SEC(".maps");
 
-/* Requests that we saw but could not note, and cgroups with more tasks than were looked through. */
+/* Requests that we saw but could not note, and cgroups with more tasks than were walked. */
 __u64 lost;
-/* Some device's throttle has been set up (v6.10, a3166c51702b: on first use; before, with the device). */
+/* The throttle of some device has been set up (v6.10, a3166c51702b: on first use; before, with the device). */
 __u64 throttled;
 /* Where blkcg_gq::pd has the throttle's data. */
 __u64 throttle_at;
 
-/* Address of blk_throtl_dispatch_work_fn, the worker of the throttle; 0 where the kernel has none. Not a __ksym: for
- * one name libbpf would have the kernel print all of kallsyms again.
+/* Address of blk_throtl_dispatch_work_fn, the worker of the throttle; 0 where the kernel has none. Not a __ksym: for one name libbpf would
+ * make the kernel print all of kallsyms again.
  */
 const volatile __u64 throttle_worker;
 
@@ -141,7 +142,7 @@ static void add(__u64 *sum, __u64 *worst, __u64 ns)
 {
 	__sync_fetch_and_add(sum, ns);
 	if (ns > *worst)
-		*worst = ns; /* two at once may leave the smaller: a rare, small error */
+		*worst = ns; /* of two updates at once the smaller may be left: a rare, small error */
 }
 
 static __u32 number_of(struct gendisk *disk)
@@ -168,7 +169,7 @@ static bool dispatched_by_throttle(void)
 	return (__u64)BPF_CORE_READ(worker, current_func) == throttle_worker;
 }
 
-/* Of a task that was found by its address: no field of it can be read directly. */
+/* `task` was found by its address: no field of it can be read directly. */
 static bool sleeps_for_io(struct task_struct *t)
 {
 	struct task_struct___before_5_14 *old = (void *)t;
@@ -177,7 +178,7 @@ static bool sleeps_for_io(struct task_struct *t)
 	return (state & TASK_UNINTERRUPTIBLE) && BPF_CORE_READ_BITFIELD_PROBED(t, in_iowait);
 }
 
-/* The worker has just been put on its CPU: it is fresh. */
+/* The worker has just been put on its CPU, so its run queue's clock is fresh. */
 static __always_inline __u64 run_queue_clock(void)
 {
 	return clock_of(bpf_get_current_task_btf());
@@ -231,11 +232,11 @@ static __always_inline void *next_in(struct list_head *node)
 	return BPF_CORE_READ(node, next);
 }
 
-/* A look through the tasks of a cgroup: where it is. */
+/* A walk over the tasks of a cgroup: where it is. */
 struct walk {
 	struct blkio_key key;
 	__u64 now;
-	__u64 io;     /* of the I/O controller, in arrays of list heads */
+	__u64 io;     /* key of the I/O controller, in arrays of list heads */
 	void *sets;   /* heads of the lists... */
 	void *tasks;
 	void *set;
@@ -243,10 +244,10 @@ struct walk {
 	void *at_task;
 };
 
-/* One step: to the next css_set of the cgroup, or to the next task of the css_set. Whether there is a next. No lock is
- * taken: a list that changes meanwhile ends the look at a css_set, or begins it again, and no time is booked twice.
+/* One step: to the next css_set of the cgroup, or to the next task of the css_set. Returns whether there is a next one. It takes no lock: a
+ * list that changes meanwhile ends the walk of a css_set, or begins it again, and no time is booked twice.
  *
- * Not static: so it is verified once, not in each round of a loop.
+ * Not static: so the verifier checks it once, not in each round of a loop.
  */
 __noinline int step(struct walk *walk)
 {
@@ -268,7 +269,7 @@ __noinline int step(struct walk *walk)
 	}
 	t = walk->at_task - bpf_core_field_offset(struct task_struct___member, cg_list);
 	if (!walk->at_task || BPF_CORE_READ(t, cgroups) != walk->set) {
-		walk->at_task = walk->tasks; /* it left for another css_set, and led us there */
+		walk->at_task = walk->tasks; /* the task moved to another css_set, and led the walk there */
 		return 1;
 	}
 	walk->at_task = next_in(walk->at_task);
@@ -298,7 +299,7 @@ static void book_sleepers(struct blkio_key *key, struct cgroup *cgroup, __u64 no
 	__sync_fetch_and_add(&lost, 1);
 }
 
-/* The throttle lets a bio go. */
+/* The throttle releases a bio. */
 static void released(struct bio *bio, __u32 dev)
 {
 	struct blkio_key key = { .dev = dev };
@@ -332,7 +333,7 @@ int BPF_PROG(queued, struct bio *bio)
 	return 0;
 }
 
-/* A bio is too large for a request: the first part becomes a bio of its own, made by who queues it. */
+/* A bio is too large for a request: its first part becomes a bio of its own, made by the task that queues it. */
 SEC("tp_btf/block_split")
 int BPF_PROG(parted, struct bio *part)
 {
@@ -352,7 +353,7 @@ static void note_flight(struct blkio_flight *flight, struct request *rq)
 	__builtin_memcpy(flight->comm, note->comm, sizeof(flight->comm));
 }
 
-/* Two CPUs at once may meet one number, or give it: a request more or less is an error of a moment. */
+/* Two CPUs at once may read or give the same number: the count is wrong by a request for a moment. */
 static struct blkio_load *load_of(__u32 dev)
 {
 	struct blkio_load none = {}, *load = bpf_map_lookup_elem(&loads, &dev);
@@ -388,12 +389,12 @@ int BPF_PROG(issued, struct request *rq)
 	note_flight(&flight, rq);
 	row = row_of(&flight.key);
 	load = load_of(flight.key.dev);
-	/* 0 where /sys/block/X/queue/iostats is off. One that flushes the device's cache first waits for that, not for others
-	 * (block/blk-flush.c).
+	/* 0 where /sys/block/X/queue/iostats is off. A request that flushes the device's cache first waits for the flush, not for other
+	 * requests (block/blk-flush.c).
 	 */
 	if (queued && queued < flight.issued && !flushes_first(rq))
 		flight.queue_ns = flight.issued - queued;
-	/* Ends that were missed leave it too high, and two CPUs at once may take it below 0. */
+	/* Missed ends leave the count too high, and two CPUs at once may take it below 0. */
 	if (load && load->now > MAX_FLIGHTS)
 		load->now = 0;
 	if (load) {
@@ -429,7 +430,7 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	struct blkio_row *row;
 
 	if (!flight || bytes < BPF_CORE_READ(rq, __data_len))
-		return 0; /* issued before we attached, or only in part done */
+		return 0; /* issued before we attached, or only partly done */
 	load = load_of(flight->key.dev);
 	if (load && load->now)
 		__sync_fetch_and_sub(&load->now, 1);
@@ -470,7 +471,7 @@ static __always_inline struct blkcg_gq *next_of(struct blkcg_gq *blkg)
 	return node ? (void *)node - bpf_core_field_offset(struct blkcg_gq, blkcg_node) : 0;
 }
 
-/* Note where the throttle keeps its data of a (cgroup, device): it is the one policy that points back to td. */
+/* Note where the throttle keeps its data of a (cgroup, device): it is the only policy that points back to td. */
 static void find_throttle(struct blkcg_gq *blkg)
 {
 	struct throtl_data *td = BPF_CORE_READ(blkg, q, td);
@@ -507,7 +508,7 @@ int seed(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Whether bios of this cgroup and device wait in the throttle: of which direction? -1: none. */
+/* In which direction do bios of this cgroup and device wait in the throttle? -1: none waits. */
 static int held_now(struct blkcg_gq *blkg)
 {
 	struct throtl_service_queue___before_6_16 *old;
@@ -543,7 +544,7 @@ static int held_in_tree(struct blkcg_gq *blkg)
 	return -1;
 }
 
-/* At the end: who still waits for a bio in the throttle? Counted up to now. */
+/* At the end: which tasks still wait for a bio in the throttle? Their wait counts up to now. */
 SEC("iter/task")
 int finish(struct bpf_iter__task *ctx)
 {

@@ -60,7 +60,7 @@ pub struct Blkio<'slot> {
 impl<'slot> Blkio<'slot> {
     /// Load and attach: the window begins.
     ///
-    /// `shared`: the maps of the sched object. Without it nobody is seen to sleep, and no time as held.
+    /// `shared`: the maps of the sched object. Without it no task is seen to sleep, and no time counts as held.
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         symbols: &Kallsyms,
@@ -105,7 +105,7 @@ impl<'slot> Blkio<'slot> {
         self.sees_sleepers && self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0)
     }
 
-    /// One row a (device, cgroup, direction), what is still held or at the device counted up to now.
+    /// One row per (device, cgroup, direction); time that is still held or at the device counts up to now.
     pub fn rows(&self) -> Result<Vec<table::Disk>, Missing> {
         if self.sees_holds() {
             walk(WHAT, &self.finish)?;
@@ -128,7 +128,7 @@ impl<'slot> Blkio<'slot> {
         Ok(rows)
     }
 
-    /// One row a (process, device, direction, file).
+    /// One row per (process, device, direction, file).
     #[must_use]
     pub fn files(&self) -> Vec<table::IoFile> {
         let maps = &self.skel.maps;
@@ -147,20 +147,20 @@ impl<'slot> Blkio<'slot> {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.files_lost)
     }
 
-    /// What the kernel half saw and could not note.
+    /// Requests that the kernel half saw but could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
-/// Requests are counted all the same.
+/// The requests are counted all the same.
 fn nameless_note(requests: u64) -> Option<MissingNote> {
     let reason = format!("of {requests} requests: there was no room for more files");
     (requests > 0).then(|| Missing::skipped("files of block I/O", reason).into())
 }
 
 impl Probe for Blkio<'_> {
-    /// Sums start anew, requests at the device and what is held stay known.
+    /// Sums start anew; requests at the device and held sleeps stay known.
     fn begin(&mut self) -> Result<(), Missing> {
         clear(&self.skel.maps.rows);
         clear(&self.skel.maps.file_rows);
@@ -191,7 +191,7 @@ fn parts(key: &blkio_key) -> Key {
     (key.dev, key.op, key.cgroup)
 }
 
-/// What a map holds. An entry that left since its key was listed is not an error.
+/// All entries of a map. An entry that left since its key was listed is not an error.
 fn entries(map: &libbpf_rs::MapMut<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let found = |key: Vec<u8>| map.lookup(&key, MapFlags::ANY).ok().flatten().map(|bytes| (key, bytes));
     map.keys().filter_map(found).collect()
@@ -230,7 +230,7 @@ fn named((dev, op, cgroup): Key, row: &blkio_row, root: &Path) -> table::Disk {
     }
 }
 
-/// What the kernel calls a device: /sys/dev/block/254:0 is a link to .../block/vda. Its number where it is gone.
+/// The kernel's name of a device: /sys/dev/block/254:0 is a link to .../block/vda. Its number where it is gone.
 fn device_name(root: &Path, dev: &str) -> String {
     let link = std::fs::read_link(root.join("sys/dev/block").join(dev));
     let name = link.ok().and_then(|to| to.file_name().map(|name| name.to_string_lossy().into_owned()));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whose file a block request is about: the first page of its bio is in the page cache of an inode, and an inode has a name where
- * the kernel still has one (a dentry). By reads alone: no lock is taken, no reference held, d_path is not called.
+/* Which file a block request is about: the first page of its bio is in the page cache of an inode, and an inode has a name where the kernel
+ * still has one (a dentry). The file is found by reads alone: no lock is taken, no reference held, d_path is not called.
  *
- * What is read or written past the page cache (direct I/O, swap, compressed data) is about memory of a program or of
- * nobody, and has no name here. A page of a file may be such memory, too (a program that reads directly into a mapped file): so a page
- * counts only if it is locked to be read, or marked as being written (folio_start_writeback), as the page cache does.
+ * I/O that bypasses the page cache (direct I/O, swap, compressed data) is about memory of a program or of no process, and has no name here.
+ * A page of a file may be such memory, too (a program that reads directly into a mapped file): so a page counts only if it is locked to be
+ * read, or marked as being written (folio_start_writeback), as the page cache does.
  *
- * A file is told once, with the name that it had at its first request: a later request costs a look-up.
+ * User space gets a file once, with the name that it had at its first request: a later request costs a look-up.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ enum { OF_NOTHING, OF_FILE, OF_BLOCKS, OF_JOURNAL };
 struct block_file_key {
 	__u64 ino;
 	__u32 dev;
-	__u32 generation; /* tells files apart that have an inode one after another */
+	__u32 generation; /* distinguishes files that use the same inode number one after another */
 	__u32 kind;
 	__u32 unused;
 };
@@ -38,15 +38,15 @@ struct block_file {
 	__u32 id;
 	__u32 kind;
 	__u32 deleted;
-	__u32 cut; /* there are further folders above */
+	__u32 cut; /* the path has further folders above */
 	__u32 size;
-	char text[FILE_TEXT]; /* parts of the path, each with a 0, last one first; none: the kernel has no name for it any more */
+	char text[FILE_TEXT]; /* parts of the path, each ends with a 0, last one first; none: the kernel has no name for it any more */
 };
 
 struct file_io_key {
 	__u32 dev;
 	__u32 op;
-	__u32 tgid; /* who queued it; 0: not known */
+	__u32 tgid; /* the process that queued it; 0: not known */
 	__u32 file; /* id; 0: not known */
 };
 
@@ -56,11 +56,11 @@ struct file_io {
 	__u64 device_ns;
 	__u64 device_worst_ns;
 	__u64 queue_ns;
-	__u64 ahead; /* requests that were at the device when one was handed to it, summed */
+	__u64 ahead; /* sum of the requests that were at the device when one was handed to it */
 	char comm[16];
 };
 
-/* Who has queued a bio, about what. */
+/* The process that queued a bio, and the file that the bio is about. */
 struct bio_note {
 	__u64 bio;
 	__u32 tgid;
@@ -75,7 +75,7 @@ struct file_scratch {
 	__u64 dentry;
 };
 
-/* Preallocated, all of them, as blkio's own. */
+/* All are preallocated, as blkio's own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_BLOCK_FILES);
@@ -106,7 +106,7 @@ struct {
 
 /* Files that have an id. */
 __u32 files_told;
-/* Requests about files for which there was no room: they are told without. */
+/* Requests about files for which there was no room: they are reported without a file. */
 __u64 files_lost;
 
 static __always_inline struct file_scratch *my_file_scratch(void)
@@ -129,7 +129,7 @@ static __always_inline struct folio *first_folio(struct bio *bio)
 	return head & 1 ? (void *)(head - 1) : (void *)page;
 }
 
-/* The page cache has it in hand itself. */
+/* The page cache itself reads or writes the page now. */
 static __always_inline bool is_in_hand(struct folio *folio, __u32 op)
 {
 	__u32 bit = op ? bpf_core_enum_value(enum pageflags, PG_writeback) : bpf_core_enum_value(enum pageflags, PG_locked);
@@ -140,7 +140,7 @@ static __always_inline bool is_in_hand(struct folio *folio, __u32 op)
 	return flags >> (bit & 63) & 1;
 }
 
-/* The inode whose page it is; 0: none's. Memory of other users has other things where a folio's mapping is: an inode points back. */
+/* The inode that the page belongs to; 0: none. Other users of memory keep other things where a folio's mapping is: an inode points back. */
 static __always_inline struct inode *inode_of(struct folio *folio)
 {
 	__u64 mapping = (__u64)BPF_CORE_READ(folio, mapping);
@@ -174,7 +174,7 @@ static __always_inline struct inode *subject_of(struct file_scratch *s, struct b
 		s->key.generation = BPF_CORE_READ(inode, i_generation);
 		return inode;
 	}
-	/* What it writes is what the file system's blocks are to be, out of their pages, or copies of them. */
+	/* The journal writes future contents of the file system's blocks, out of their pages, or copies of them. */
 	if (op && is_jbd2((void *)bpf_get_current_task_btf())) {
 		s->key.kind = OF_JOURNAL;
 		s->key.dev = BPF_CORE_READ(bio, bi_bdev, bd_dev);
@@ -200,7 +200,7 @@ static __always_inline bool add_part(struct file_scratch *s)
 	return true;
 }
 
-/* Global: it is verified once. */
+/* Global: the verifier checks it once. */
 __noinline int name_inode(__u64 at)
 {
 	struct file_scratch *s = my_file_scratch();
@@ -254,7 +254,7 @@ static __always_inline __u32 file_of(struct bio *bio, __u32 op)
 	s->file.kind = s->key.kind;
 	if (inode)
 		name_inode((__u64)inode);
-	/* An id is used up only where there is room: who waits notes it in 16 bits (struct last_io). */
+	/* An id is used up only where there is room: a waiting task notes it in 16 bits (struct last_io). */
 	file = bpf_map_update_elem(&block_files, &s->key, &s->file, BPF_NOEXIST) ? 0 : bpf_map_lookup_elem(&block_files, &s->key);
 	if (!file) {
 		__sync_fetch_and_add(&files_lost, 1);
@@ -274,7 +274,7 @@ static __always_inline struct bio_note *note_of(__u64 bio)
 	return bpf_map_lookup_elem(&bio_notes, &at);
 }
 
-/* A bio is queued, by the current task if it is its own. The id of what it is about. */
+/* A bio is queued, by the current task if `is_own`. Returns the id of the file that it is about. */
 static __always_inline __u32 note_bio(struct bio *bio, __u32 op, bool is_own)
 {
 	struct task_struct *t = (void *)bpf_get_current_task_btf();
@@ -296,7 +296,7 @@ static __always_inline __u32 note_bio(struct bio *bio, __u32 op, bool is_own)
 	return file;
 }
 
-/* A request is done. Where there is no room for whom it was for and about what, it is one of all. */
+/* A request is done. Where there is no room for its process and file, it is counted in the row of all. */
 static __always_inline void add_file_row(struct file_io_key *key, struct file_io *done)
 {
 	struct file_io fresh = {}, *row = bpf_map_lookup_elem(&file_rows, key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where system calls have their file, by number. All of it is x86-64's: another architecture has its own table.
+/* Which argument of a system call is its file, by number. All of it is x86-64's: another architecture has its own table.
  *
  * include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl only ever grow.
  */
@@ -20,9 +20,9 @@ enum call_file {
 	ADDR, /* argument 1 is a socket address, argument 2 its length */
 	KIND = 15,
 	OPENS = 16, /* returns a descriptor of the file */
-	NEVER = 32, /* does not come back */
-	GOES_ON = 64, /* goes on with the call that a stop interrupted */
-	NO_RESULT = 128, /* what it returns is another call's */
+	NEVER = 32, /* does not return */
+	GOES_ON = 64, /* resumes the call that a stop interrupted */
+	NO_RESULT = 128, /* its return value belongs to another call */
 };
 
 static const volatile __u8 call_files[CALLS] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Files get ids; at first sight user space is told what an id is called.
+/* Files get ids; when a file is first seen, user space gets the name of its id.
  *
- * A name is looked for with what tells the file from others that had its address: dentry, hash of the name (salted
- * with the folder), inode number, mount. A file that is renamed is another file here; one whose folder is renamed is not.
+ * A name is looked up by the values that distinguish the file from others that had its address: dentry, hash of the name (salted with the
+ * folder), inode number, mount. A renamed file counts as another file; a file whose folder is renamed does not.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ static __always_inline __u32 known(struct call_scratch *s)
 	return 0;
 }
 
-/* Tell user space. If it cannot be reported now the next call on this file tries again. */
+/* Tell user space. If the ring has no room now, the next call on this file tries again. */
 static __always_inline __u32 tell(struct call_scratch *s)
 {
 	__u32 size = s->name.size;
@@ -56,7 +56,7 @@ static __always_inline void anew(struct call_scratch *s, __u32 kind)
 	s->name.kind = kind;
 }
 
-/* One part of a path, or over the edge of a mount. False: it is complete. */
+/* One part of a path, or across the edge of a mount. False: the path is complete. */
 static __always_inline bool step(struct call_scratch *s, struct dentry *root, struct vfsmount *root_mnt)
 {
 	struct dentry *dentry = (void *)s->dentry, *above;
@@ -82,8 +82,8 @@ static __always_inline bool step(struct call_scratch *s, struct dentry *root, st
 	return true;
 }
 
-/* The path of a dentry as the current task would write it: the parts of its name, last one first, up to the root of the
- * task or of all mounts. Global functions are verified once, not once for each caller.
+/* The path of a dentry as the current task would write it: the parts of its name, last one first, up to the root of the task or of all
+ * mounts. The verifier checks global functions once, not once for each caller.
  */
 __noinline int walk(__u64 dentry, __u64 mnt)
 {
@@ -121,7 +121,7 @@ __noinline __u32 path_id(__u64 at, __u64 mnt)
 		return id;
 	anew(s, WALK);
 	s->name.ino = s->key.c;
-	/* As d_unlinked() has it. */
+	/* As d_unlinked() decides it. */
 	s->name.deleted = !BPF_CORE_READ(dentry, d_hash.pprev) && BPF_CORE_READ(dentry, d_parent) != dentry;
 	walk(s->key.a, s->key.d);
 	return tell(s);
@@ -147,7 +147,7 @@ static __always_inline __u32 describe_unix(struct call_scratch *s, struct sock *
 	return size;
 }
 
-/* A socket that is bound or connected later gets another name then. */
+/* A socket that is bound or connected later gets another name at that moment. */
 static __noinline __u32 socket_id(struct call_scratch *s, struct file *file)
 {
 	struct socket *socket = BPF_CORE_READ(file, private_data);
@@ -188,7 +188,7 @@ static __noinline __u32 socket_id(struct call_scratch *s, struct file *file)
 	return tell(s);
 }
 
-/* Pipes and what else the kernel mounts for itself: no path, perhaps a name. */
+/* Pipes and other files on mounts that the kernel keeps for itself: no path, perhaps a name. */
 static __always_inline __u32 nameless_id(struct call_scratch *s, struct file *file, __u64 magic)
 {
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
@@ -227,7 +227,7 @@ __noinline __u32 file_id(__u64 at)
 	return path_id((__u64)BPF_CORE_READ(file, f_path.dentry), (__u64)BPF_CORE_READ(file, f_path.mnt));
 }
 
-/* Eight bytes at a time; what lies behind the end is cleared first. */
+/* Eight bytes at a time; the bytes behind the end are cleared first. */
 __noinline __u64 hash_text(__u32 size)
 {
 	struct call_scratch *s = my_scratch(FOR_ARGUMENT);

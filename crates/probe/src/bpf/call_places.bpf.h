@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where a call is summed: by what it is about, with a short memory of each task's own.
+/* The entry that a call is summed in: by the file it is about, with a short memory of each task's own.
  */
 #pragma once
 
 #include "call_args.bpf.h"
 #include "call_names.bpf.h"
 
-/* Beside OPENS in call_task.after: the path could not be read when the call began. */
+/* Besides OPENS in call_task.after: the path could not be read when the call began. */
 #define AGAIN 1
 
-/* The next of a run, or of a fresh one. 0: there are no more. */
+/* The next entry of a run, or of a fresh run. 0: there are no more. */
 static __always_inline __u32 next_of(struct entry_run *run, void *more, __u32 *taken)
 {
 	struct entry_run fresh = {};
@@ -65,7 +65,7 @@ static __noinline __u32 entry_of(struct call_task *ct, __u32 nr, __u32 file)
 	return fresh;
 }
 
-/* Where to sum calls on this file; if entries have run out, where to sum those on others. */
+/* The entry for calls on this file; if entries have run out, the one for calls on other files. */
 static __noinline __u32 place_of(struct call_task *ct, __u32 nr, __u32 file)
 {
 	__u32 at = entry_of(ct, nr, file);
@@ -98,7 +98,7 @@ static __always_inline __u32 see(struct call_seen *seen, __u32 nr, __u64 file, _
 	return entry;
 }
 
-/* A socket that has no peer yet is looked at each time. */
+/* A socket that has no peer yet is looked up each time. */
 static __always_inline bool may_change(struct file *file)
 {
 	struct socket *socket;
@@ -140,7 +140,7 @@ static __always_inline __u32 by_file(struct call_task *ct, __u32 nr, __u32 fd, s
 /* Where a path begins. */
 struct base {
 	__u64 dentry;
-	__u64 mnt; /* 0: an absolute path, it does not need the name of its base */
+	__u64 mnt; /* 0: an absolute path, which does not need the name of its base */
 };
 
 /* The folder that a relative path begins in. Nothing: the descriptor is bad, and the call fails. */
@@ -158,7 +158,7 @@ static __always_inline void folder(struct task_struct *t, __s32 fd, struct base 
 	base->mnt = (__u64)BPF_CORE_READ(file, f_path.mnt);
 }
 
-/* Calls on a path, by its text and where it begins. s->key.d tells the kind. */
+/* Calls on a path, by its text and the folder where it begins. s->key.d says which kind. */
 static __noinline __u32 by_text(struct call_task *ct, __u32 nr, struct call_scratch *s, __u32 size, struct base *base)
 {
 	__u64 hash = hash_text(size), dentry = base->dentry;
@@ -196,7 +196,7 @@ static __always_inline long read_argument(struct call_scratch *s, void *text, bo
 	return bpf_probe_read_user(s->text, size, text) ? -1 : (long)size;
 }
 
-/* Calls on a path or an address that the caller names. A page that is not there now will be when the kernel has read it. */
+/* Calls on a path or an address that the caller names. A page that is not in memory now will be when the kernel has read it. */
 static __noinline __u32 by_argument(struct call_task *ct, struct task_struct *t, struct pt_regs *regs, __u32 what,
 				    bool again)
 {

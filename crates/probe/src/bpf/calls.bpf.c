@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Time of system calls, by file, of the tasks that a trace follows.
  *
- * The cost of a call is what this file is about. Each task remembers where its last few (call, file) are summed, so a
- * call that comes again touches arrays only. Times off the CPU come from the scheduler's slot, which is looked at
- * only if it has changed. A call of a task that nobody follows costs one array lookup at each end.
+ * This file keeps the cost of a call low. Each task remembers where its last few (call, file) are summed, so a repeated call touches arrays
+ * only. Times off the CPU come from the scheduler's slot, which is read only if it has changed. A call of a task that is not followed costs
+ * one array lookup at each end.
  *
  * Both hooks run in the task that they are about, with preemption off: a task's notes have one writer.
  */
@@ -15,7 +15,7 @@
 /* Stacks of waits in calls: at most so many a slice, on each CPU. */
 #define SLICE (50 * MSEC)
 #define STACKS_PER_SLICE 10
-/* In the number: a call by the 32-bit table. */
+/* Bit in the call's number: a call by the 32-bit table. */
 #define COMPAT (1U << 31)
 
 static __noinline void begin_life(struct call_task *ct, struct task_struct *t, __u32 pid)
@@ -30,7 +30,7 @@ static __noinline void begin_life(struct call_task *ct, struct task_struct *t, _
 	ct->task = (__u64)t;
 }
 
-/* `at`: the place of what is noted of it, here and by the scheduler. */
+/* `at`: the place of the task's notes, here and in the scheduler's maps. */
 static __always_inline struct call_task *task_of(struct task_struct *t, __u32 *at)
 {
 	__u32 pid = of_current(t, pid);
@@ -45,7 +45,7 @@ static __always_inline struct call_task *task_of(struct task_struct *t, __u32 *a
 	return ct;
 }
 
-/* What the task has spent off the CPU since this was last asked. */
+/* The time that the task has spent off the CPU since the last call of this function. */
 static __noinline void off_cpu(struct call_task *ct, struct sched_slot *s, __u64 *split)
 {
 	int i;
@@ -82,7 +82,7 @@ int BPF_PROG(entered, struct pt_regs *regs, long id)
 		if (what & NEVER)
 			return 0;
 		if (ct->entry) {
-			ct->start = bpf_ktime_get_ns(); /* of the call that it goes on with */
+			ct->start = bpf_ktime_get_ns(); /* of the call that it resumes */
 			return 0;
 		}
 	}
@@ -167,13 +167,13 @@ static __noinline void sum_spare(struct call_entry *e, __u64 ns, bool failed, co
 		e->worst_ns = ns;
 }
 
-/* Restarts (512 to 516) never reach the caller: the call goes on, or fails with EINTR. */
+/* Restarts (512 to 516) never reach the caller: the call resumes, or fails with EINTR. */
 static __always_inline bool has_failed(long ret)
 {
 	return ret < 0 && ret >= -4095 && !(ret <= -512 && ret >= -516);
 }
 
-/* What was not known when the call began: which file it opened, and a path that could not be read then. */
+/* Values that were not known when the call began: the file that it opened, and a path that could not be read then. */
 static __noinline void look_again(struct call_task *ct, struct task_struct *t, struct pt_regs *regs, long ret)
 {
 	__u32 what = call_file(ct->nr);
@@ -184,7 +184,7 @@ static __noinline void look_again(struct call_task *ct, struct task_struct *t, s
 		ct->entry = by_argument(ct, t, regs, what, true);
 }
 
-/* The rare half of an exit: it waited, was slow, or its sums are shared. */
+/* The rare half of an exit: the call waited, was slow, or its sums are shared. */
 static __noinline void sum_rest(void *ctx, struct call_task *ct, struct call_entry *e, __u64 ns, bool failed)
 {
 	__u64 split[SPLITS] = {}, waited = 0;
@@ -217,7 +217,7 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 	__u64 ns;
 
 	if (!ct || !ct->start || ended_at)
-		return 0; /* it began before us, or in the parent of a fork, or ends behind the window */
+		return 0; /* it began before us, or in the parent of a fork, or ends after the window */
 	ns = elapsed(ct->start, bpf_ktime_get_ns());
 	if (ct->after)
 		look_again(ct, t, regs, ret);
@@ -239,7 +239,7 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* A thread that is not its process's first takes over that one's pid when it executes. */
+/* A thread that is not its process's first takes over the first thread's pid when it executes. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(executed, struct task_struct *t, int old_pid)
 {
@@ -260,7 +260,7 @@ int BPF_PROG(executed, struct task_struct *t, int old_pid)
 	return 0;
 }
 
-/* User space may take its entries. */
+/* User space may take the entries of the task. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(ended, struct task_struct *t)
 {
@@ -274,8 +274,8 @@ int BPF_PROG(ended, struct task_struct *t)
 	return 0;
 }
 
-/* At the end, when no call is seen to begin or to end any more: those that tasks were in. A program that had begun before may
- * write still: what is read twice would not agree.
+/* At the end, when no more calls are seen to begin or end: the calls that tasks are still in. A program that had begun before may still
+ * write; two reads would not agree.
  */
 SEC("iter/task")
 int still(struct bpf_iter__task *ctx)
@@ -300,7 +300,7 @@ int still(struct bpf_iter__task *ctx)
 		split[i] = split[i] < left ? split[i] : left;
 		left -= split[i];
 	}
-	/* The state that it is in has lasted since the slot's time, by a clock that differs by a little. */
+	/* The task has been in its state since the slot's time, by a clock that differs a little. */
 	i = s ? s->state - READY : -1;
 	if (i >= 0 && i < SPLITS) {
 		__u64 lasts = elapsed(s->since, ended_at);

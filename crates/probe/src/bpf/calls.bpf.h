@@ -10,9 +10,9 @@
 #define SPLITS 4 /* READY, IO, BLOCKED, ASLEEP */
 #define MAX_TEXT 4096
 #define MAX_DEPTH 64
-/* Entries below are for calls by number whose own have run out; 0 is none. */
+/* Entries below this number are for all calls of one number, when the entries of its own have run out; 0 is none. */
 #define SPARE 513
-/* File ids below have no record. */
+/* File ids below FIRST_NAME have no record. */
 enum { NO_NAME, OTHER_FILES, FIRST_NAME };
 
 /* A call that the task made lately, and where it is summed. */
@@ -28,13 +28,13 @@ struct call_seen {
 struct call_task {
 	__u64 task; /* address, only compared; 0: ended */
 	__u64 start; /* 0: not in a call */
-	__u64 since; /* of the scheduler's slot when `off` was read */
+	__u64 since; /* the scheduler's slot's `since` when `off` was read */
 	__u64 off[SPLITS];
 	__u32 entry;
 	__u32 nr;
-	__u32 life; /* tells this task from those that had its pid before */
+	__u32 life; /* distinguishes this task from those that had its pid before */
 	__u32 pid;
-	__u32 after; /* to be looked at when it returns */
+	__u32 after; /* to be read when the call returns */
 	struct call_seen seen[SEEN];
 };
 
@@ -72,8 +72,8 @@ struct call_name {
 	__u32 kind;
 	__u32 base; /* STRING: the folder that a relative path begins in */
 	__u32 size; /* of the text */
-	__u32 cut; /* the text is not all of it */
-	__u32 deleted; /* no folder has it any more */
+	__u32 cut; /* the text is incomplete */
+	__u32 deleted; /* no folder lists it any more */
 	__u32 unused;
 	__u32 family;
 	__u32 listens;
@@ -84,7 +84,7 @@ struct call_name {
 
 struct call_scratch {
 	struct name_key key;
-	__u64 dentry, mnt; /* where the walk is: kept here the verifier need not tell its states apart */
+	__u64 dentry, mnt; /* position of the walk: kept here, so that the verifier need not tell its states apart */
 	struct call_name name;
 	char text[2 * MAX_TEXT]; /* so that a masked offset and a full read cannot leave it */
 };
@@ -126,7 +126,7 @@ struct {
 	__type(value, __u32);
 } entry_index SEC(".maps");
 
-/* Entries that nobody has had, by runs: a CPU takes one, and gives them out one by one. Filled by calls.rs. */
+/* Entries that no task has had, by runs: a CPU takes one, and gives out its entries one by one. Filled by calls.rs. */
 struct entry_run {
 	__u32 next;
 	__u32 end;
@@ -145,7 +145,7 @@ struct {
 	__uint(value_size, sizeof(struct entry_run));
 } last_runs SEC(".maps");
 
-/* What a CPU gives out by itself. Adding that also tells the sum is there since v5.12 only. One writer: preemption is off. */
+/* Entries that this CPU gives out. An atomic add that also returns the sum exists since v5.12 only. One writer: preemption is off. */
 struct call_own {
 	struct entry_run run;
 	struct entry_run last_run;
@@ -167,7 +167,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } spare_entries SEC(".maps");
 
-/* Names that user space knows. The longest unseen make room: they get another id when they come again. */
+/* Names that user space knows. The longest unseen make room: they get another id when they are seen again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, FILES);
@@ -199,7 +199,7 @@ struct {
 	__type(value, struct call_slow);
 } slow_scratch SEC(".maps");
 
-/* The closing walk's own: it may be preempted. */
+/* The closing walk's own: the walk may be preempted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -231,9 +231,9 @@ struct {
 const volatile __u64 slow_ns = ~0ULL;
 /* ... with the caller's stack, and the stack of calls that wait. */
 const volatile __u32 user_stacks = 0;
-/* When the window ended; 0: not yet. From then on no call is seen to begin or to end. Set by calls.rs before the closing walk. */
+/* When the window ended; 0: not yet. From then on no call is seen to begin or end. Set by calls.rs before the closing walk. */
 __u64 ended_at;
-/* CPUs that may be there. */
+/* CPUs that the host may have. */
 const volatile __u32 cpus = 1;
 /* Single calls and names that we saw but could not note. */
 __u64 lost;
@@ -249,7 +249,7 @@ static __always_inline struct call_own *own_numbers_here(void)
 	return bpf_map_lookup_elem(&own_numbers, &zero);
 }
 
-/* A number that no other CPU gives out, from this CPU's count. It comes again after 2^32 / cpus. */
+/* A number that no other CPU gives out, from this CPU's count. It repeats after 2^32 / cpus. */
 static __always_inline __u32 new_number(__u32 *count)
 {
 	return (*count)++ * cpus + bpf_get_smp_processor_id();

@@ -50,7 +50,7 @@ pub const ENTRY: Entry = Entry {
     },
 };
 
-/// In the number of a call: by the 32-bit table, whose numbers mean other calls.
+/// Bit in the number of a call: by the 32-bit table, whose numbers mean other calls.
 pub const COMPAT: u32 = 1 << 31;
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -67,7 +67,7 @@ pub struct Calls<'slot> {
     slow: seen::Slowest,
     taken: Taken,
     given_back: u32,
-    /// Entries to which there is no way any more, but for who remembers it.
+    /// Entries that no new call finds; only a task that remembers one may add to it.
     detached: BTreeSet<u32>,
     next_scan: u32,
     lost: u64,
@@ -76,8 +76,8 @@ pub struct Calls<'slot> {
 }
 
 impl<'slot> Calls<'slot> {
-    /// Load and attach. Calls are seen from when their task is in `Shared::followed`. `slow`: tell longer calls one by one.
-    /// `user_stacks`: with the caller's stack, and the stacks of other calls that wait for a millisecond.
+    /// Load and attach. A task's calls are seen once it is in `Shared::followed`. `slow`: report longer calls one by one. `user_stacks`:
+    /// with the caller's stack, and the stacks of other calls that wait for a millisecond.
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         shared: Option<Shared<'_>>,
@@ -139,7 +139,7 @@ impl<'slot> Calls<'slot> {
         })
     }
 
-    /// Take some of what waits in the ring buffers, and make room; true: there may be more. To be called a few times a second.
+    /// Take some of the records in the ring buffers, and make room; true: there may be more. To be called a few times a second.
     pub fn poll(&mut self) -> Result<bool, Missing> {
         let more = self.take_some().map_err(|err| missing(WHAT, &err))?;
         self.make_room().map_err(|err| missing(WHAT, &err))?;
@@ -164,8 +164,8 @@ impl<'slot> Calls<'slot> {
 
     /// When half of the entries are in use, their sums are taken and they are given back to the kernel half.
     ///
-    /// Those of ended tasks at once. Of others first the way to them: who still remembers the place may add to it, and a
-    /// task remembers few. What nobody remembers at the next beat is taken then.
+    /// Entries of ended tasks are taken at once. For others, the look-up of the entry is removed first: a task that still remembers the
+    /// place may add to it, and a task remembers few. Entries that no task remembers at the next beat are taken then.
     fn make_room(&mut self) -> libbpf_rs::Result<()> {
         self.take_detached()?;
         if self.in_use() < (self.all / 2).max(self.next_scan) {
@@ -184,7 +184,7 @@ impl<'slot> Calls<'slot> {
                 self.take(at, &entry)?;
             }
         }
-        // Looking again costs, too: not before there is something new to find.
+        // Another scan costs time, too: none before there is something new to find.
         self.next_scan = self.in_use() + self.all / 16;
         Ok(())
     }
@@ -203,8 +203,7 @@ impl<'slot> Calls<'slot> {
         Ok(())
     }
 
-    /// Whether the task that an entry is of may still add to it: it lives, and remembers the place (or may have `just_now`
-    /// asked for it).
+    /// Whether the task of an entry may still add to it: it lives, and remembers the place (or may have requested it `just_now`).
     fn is_reachable(
         &self,
         at: u32,
@@ -243,7 +242,7 @@ impl<'slot> Calls<'slot> {
         Ok(bytes.map(|bytes| value(&bytes)))
     }
 
-    /// Entries that CPUs have taken, the first time.
+    /// Entries that CPUs have taken for the first time.
     fn used(&self) -> [Range<u32>; 2] {
         let runs =
             self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.runs_taken, bss.last_runs_taken));
@@ -264,7 +263,7 @@ impl<'slot> Calls<'slot> {
         Ok(())
     }
 
-    /// Detach and tell.
+    /// Detach and report.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.end().map_err(|err| missing(WHAT, &err))
     }
@@ -288,7 +287,7 @@ impl<'slot> Calls<'slot> {
         Ok((seen, self.lost()))
     }
 
-    /// The calls that tasks are in, up to `ended_at`: from now on none is seen to begin or to end.
+    /// The calls that tasks are in, up to `ended_at`: from now on no call is seen to begin or to end.
     fn open_at(&mut self, ended_at: u64) -> libbpf_rs::Result<Vec<call_slow>> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.ended_at = ended_at;
@@ -298,12 +297,12 @@ impl<'slot> Calls<'slot> {
         Ok(open.chunks_exact(seen::SINGLE_BYTES).map(seen::single).collect())
     }
 
-    /// Single calls, names and sums that could not be noted as what they are.
+    /// Single calls, names and sums that could not be noted as such.
     fn lost(&self) -> u64 {
         self.lost + self.taken.lost + self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 
-    /// Follow one thread from now on. (Who is born to it is followed only if the sched object lent its maps.)
+    /// Follow one thread from now on. (Its children are followed only if the sched object lent its maps.)
     pub fn follow(&self, pid: u32) -> Result<(), Missing> {
         let value = [pid.to_ne_bytes(), 1u32.to_ne_bytes()].concat();
         let at = (pid % homes()).to_ne_bytes();
@@ -316,7 +315,7 @@ impl Probe for Calls<'_> {
         Calls::poll(self).unwrap_or_default()
     }
 
-    /// What tasks do from now on is not looked at: to let go of the hooks and to tell may take its time.
+    /// Later calls are not recorded: detaching the hooks and reporting may take a while.
     fn stop(&mut self, _window: Duration) -> Result<(), Missing> {
         self.close().map_err(|err| missing(WHAT, &err))
     }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who opened TCP connections, and whose SYN had to be retransmitted?
+/* Which processes opened TCP connections, and whose SYN had to be retransmitted?
  *
- * A connect begins in the client's context (CLOSE -> SYN_SENT) and ends in
- * softirq. Prompt ones are summed per client and peer; the rare ones whose SYN
- * was retransmitted go out one by one, because only their intervals tell how long
- * a task with several of them waited. Whether anybody waits is read off the
- * socket's wait queue at each retry: connect() and poll() sleep there, epoll
- * watches there, and a socket that was fired and forgotten has nobody there.
+ * A connect begins in the client's context (CLOSE -> SYN_SENT) and ends in softirq. Prompt ones are summed per client and peer. The rare
+ * ones with a retransmitted SYN go out one by one, because only their intervals say how long a task with several of them waited. At each
+ * retry the socket's wait queue says whether a task waits: connect() and poll() sleep there, epoll watches there, and a socket that was
+ * fired and forgotten has an empty queue.
  *
- * The iterator finds what has no event: sockets that were in SYN_SENT before we
- * came, and listening sockets with their accept queue and drops. It walks the
- * file tables of all tasks, so it sees every network namespace and the owner.
+ * The iterator finds sockets that have no event: those that were in SYN_SENT before we attached, and listening sockets with their accept
+ * queue and drops. It walks the file tables of all tasks, so it sees every network namespace and the owner.
  */
 #include "kernel.bpf.h"
 #include "away.bpf.h"
@@ -18,7 +15,7 @@
 #define MAX_PEERS 8192
 #define MAX_PENDING 16384
 #define RING_BYTES (1 << 20)
-/* Data are retransmitted after 200 ms at first (TCP_RTO_MIN), and a bit. */
+/* The first retransmission of data comes after 200 ms (TCP_RTO_MIN), and a bit. */
 #define FIRST_TIMEOUT_NS 250000000ULL
 
 /* How a client waits. */
@@ -44,13 +41,13 @@ struct connect_pending {
 	struct connect_key key;
 	__u64 start_ns;
 	__u64 end_ns; /* 0: still pending */
-	__u64 looked_ns; /* of the last retry; before it, of the start */
+	__u64 looked_ns; /* time of the last retry; before it, of the start */
 	__u64 task; /* only compared, and read with checks: it may be gone */
 	__u64 switches; /* the task's voluntary switches at the start */
 	__u64 wakes; /* ... since then, at the last retry */
 	__u32 retries;
 	__u32 how;
-	__u32 seeded; /* was there before us: its start is the window's */
+	__u32 seeded; /* was there before we attached: its start is the window's */
 	__u32 done;
 	__u32 unanswered; /* connected, and the first data are retransmitted */
 	__u32 unused;
@@ -74,7 +71,7 @@ struct connect_listener {
 
 /* Connects that we saw but could not note. */
 __u64 lost;
-/* User space: the next walk notes sockets in SYN_SENT that are not known. */
+/* Set by user space: the next walk notes sockets in SYN_SENT that are not known. */
 __u32 seed;
 
 struct {
@@ -92,9 +89,9 @@ struct {
 	__type(value, struct connect_pending);
 } pending SEC(".maps");
 
-/* By address of the socket: connected, as far as the client knows. A third ACK that meets a full
- * queue is dropped like a SYN; with SYN cookies the server then knows nothing of the connection,
- * until the client's data, retransmitted, carry the ACK once more. The oldest make room.
+/* By address of the socket: connected, as far as the client knows. A third ACK that meets a full queue is dropped like a SYN. With SYN
+ * cookies the server then knows nothing of the connection until the client's data, retransmitted, carry the ACK once more. The oldest make
+ * room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -195,7 +192,7 @@ static void send(struct connect_pending *p)
 		__sync_fetch_and_add(&lost, 1);
 }
 
-/* Who is on the socket's wait queue? The first entry will do: a connecting socket has one user. */
+/* Which task is on the socket's wait queue? The first entry will do: a connecting socket has one user. */
 static __u32 how_waited_for(const struct sock *sk, struct connect_pending *p)
 {
 	struct list_head *head = &BPF_CORE_READ(sk, sk_wq)->wait.head;
@@ -233,8 +230,8 @@ static __u32 retransmitted(const struct sock *sk)
 	return BPF_CORE_READ((struct tcp_sock *)sk, total_retrans);
 }
 
-/* A softirq on top of a task that some kernels hide from BPF is seen by nobody: the socket itself counts how often its
- * SYN was retransmitted, and who waits until it is connected is still on its queue.
+/* Some kernels hide tasks from BPF; a softirq on top of such a task is not seen. The socket itself counts how often its SYN was
+ * retransmitted, and a task that waits until it is connected is still on its queue.
  */
 static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
 {
@@ -249,7 +246,7 @@ static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
 		p->wakes = BPF_CORE_READ(t, nvcsw) - p->switches;
 }
 
-/* Whoever connects to an address of its own network namespace does so from that address, or from loopback. */
+/* A client that connects to an address of its own network namespace does so from that address, or from loopback. */
 static bool is_to_itself(const struct sock *sk)
 {
 	const struct sock_common *c = &sk->__sk_common;
@@ -312,7 +309,7 @@ static bool answered(const struct sock *sk)
 	return BPF_CORE_READ((struct tcp_sock *)sk, bytes_acked) > 1; /* more than the SYN */
 }
 
-/* The client's end is closed; what was still unanswered was so until now. */
+/* The client's end is closed; data that were still unanswered were so until now. */
 static void closed(const struct sock *sk)
 {
 	__u64 at = (__u64)sk;
@@ -353,7 +350,7 @@ int BPF_PROG(moved, const struct sock *sk, int from, int to)
 		closed(sk);
 	else if (to == TCP_LISTEN)
 		listens(current_task(), sk, true);
-	else if (from == TCP_LISTEN && to == TCP_CLOSE) /* a connection that is taken begins as a copy */
+	else if (from == TCP_LISTEN && to == TCP_CLOSE) /* an accepted connection begins as a copy */
 		note_closed((__u64)sk);
 	return 0;
 }
@@ -375,7 +372,7 @@ int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
 	p->retries++;
 	p->gap_ns = elapsed(p->looked_ns, now);
 	if (p->unanswered && p->retries == 1 && p->gap_ns > FIRST_TIMEOUT_NS)
-		p->start_ns = now - FIRST_TIMEOUT_NS; /* it had nothing to say at first */
+		p->start_ns = now - FIRST_TIMEOUT_NS; /* the client had nothing to say at first */
 	look(sk, p, now);
 	return 0;
 }
@@ -400,7 +397,7 @@ static void found_connecting(struct task_struct *t, const struct sock *sk)
 	note((__u64)sk, &p);
 }
 
-/* A full buffer is no loss: the iterator comes back to this file with the next read. */
+/* A full buffer loses nothing: the iterator comes back to this file with the next read. */
 static void found_listening(struct seq_file *seq, struct task_struct *t, const struct sock *sk)
 {
 	const struct sock_common *c = &sk->__sk_common;

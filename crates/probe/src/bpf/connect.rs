@@ -1,4 +1,4 @@
-//! Who opened TCP connections, and whose SYN had to be retransmitted? The kernel half is `connect.bpf.c`.
+//! Which processes opened TCP connections, and whose SYN had to be retransmitted? The kernel half is `connect.bpf.c`.
 
 mod servers;
 mod waiting;
@@ -43,7 +43,7 @@ pub const WHAT: &str = whyslow_model::Probe::TcpConnects.word();
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: connections",
-    lost: "who waits for a connection, and whose accept queue is full",
+    lost: "which client waits for a connection, and which accept queue is full",
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
@@ -59,14 +59,14 @@ pub struct Connect<'slot> {
     skel: skel::ConnectSkel<'slot>,
     walk: Link,
     since_ns: u64,
-    /// Since then refusals count.
+    /// Refusals count from then on.
     began_ns: u64,
     retried: Vec<connect_pending>,
     listeners: Result<Vec<connect_listener>, Missing>,
 }
 
 impl<'slot> Connect<'slot> {
-    /// Load, attach, and note what is there already. The kernel's copy of the program lives in `slot`.
+    /// Load, attach, and note the sockets that are there already. The kernel's copy of the program lives in `slot`.
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
         super::ring::may_be_filled(WHAT)?;
         let mut connect = Self::load(slot).map_err(|err| missing(WHAT, &err))?;
@@ -93,13 +93,13 @@ impl<'slot> Connect<'slot> {
         }
     }
 
-    /// The listening TCP sockets of all network namespaces, one row an owning process.
+    /// The listening TCP sockets of all network namespaces, one row per owning process.
     pub fn listening(&self) -> Result<Vec<connect_listener>, Missing> {
         let bytes = walk_within(listeners::WHAT, &self.walk, WALK_DEADLINE)?;
         Ok(bytes.chunks_exact(size_of::<connect_listener>()).map(value).collect())
     }
 
-    /// What was listening when the probe started.
+    /// The sockets that were listening when the probe started.
     pub fn listened(&self) -> Result<&[connect_listener], Missing> {
         self.listeners.as_deref().map_err(Clone::clone)
     }
@@ -129,7 +129,7 @@ impl<'slot> Connect<'slot> {
         Ok(rows.into_values().collect())
     }
 
-    /// Take what the kernel half sent.
+    /// Take the records that the kernel half sent.
     fn drain(&mut self) -> Result<(), Missing> {
         let retried = &mut self.retried;
         MappedRing::default()
@@ -165,7 +165,7 @@ impl<'slot> Connect<'slot> {
         rows
     }
 
-    /// Where somebody began or ceased to listen.
+    /// Addresses where a process began or ceased to listen.
     fn doors(&self) -> Vec<(door_key, connect_door)> {
         let map = &self.skel.maps.doors;
         let found = map.keys().filter_map(|key| Some((key.clone(), map.lookup(&key, MapFlags::ANY).ok()??)));
@@ -182,7 +182,7 @@ impl<'slot> Connect<'slot> {
         all
     }
 
-    /// Ids of its programs: they are ours.
+    /// Ids of its programs: our own.
     pub fn programs(&self) -> Vec<u32> {
         use std::os::fd::AsFd as _;
         let progs =
@@ -190,8 +190,8 @@ impl<'slot> Connect<'slot> {
         progs.into_iter().filter_map(|fd| libbpf_rs::Program::id_from_fd(fd).ok()).collect()
     }
 
-    /// Connects that the kernel half saw but had no room to note, and events at which the kernel skipped it: a
-    /// program that a softirq finds running on its CPU is not run again.
+    /// Connects for which the kernel half had no room, and events at which the kernel skipped it: a program that a softirq finds running on
+    /// its CPU is not run again.
     pub fn lost(&self) -> u64 {
         let ours = self.programs();
         let progs = ProgInfoIter::default().filter(|p| ours.contains(&p.id));
@@ -258,15 +258,15 @@ pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Until when an open socket waited. Nothing tells when data are answered: if they were not retransmitted for twice as
-/// long as the time before, they got through the last time.
+/// Until when an open socket waited. No event shows when data are answered: if they were not retransmitted for twice as long as the time
+/// before, they got through the last time.
 fn end_by(p: &connect_pending, now: u64) -> u64 {
     let quiet = now.saturating_sub(p.looked_ns);
     if p.unanswered != 0 && quiet > p.gap_ns.saturating_mul(2) { p.looked_ns } else { now }
 }
 
-/// Whether somebody waits for a SYN that is not retransmitted yet, of a task whose SYNs to this peer were: the first timeout
-/// takes a second, and a window may end within it.
+/// Whether the task waits for a SYN that is not retransmitted yet, when its SYNs to this peer were before: the first timeout takes a
+/// second, and a window may end within it.
 fn waits_like_before(rows: &BTreeMap<Key, table::Connect>, p: &connect_pending) -> bool {
     let had_to_wait = |row: &table::Connect| row.retried + row.unanswered > row.abandoned;
     p.unanswered == 0 && p.how != 0 && rows.get(&Key::from(&p.key)).is_some_and(had_to_wait)

@@ -60,7 +60,7 @@ fn counter(name: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// The kernel tells nobody when such a counter moves, so this looks every 5 ms.
+/// The kernel sends no event when such a counter moves, so this reads it every 5 ms.
 fn await_counter(name: &str, least: u64) {
     await_that(name, || counter(name) >= least);
 }
@@ -82,8 +82,8 @@ fn queued(v6: bool) -> u32 {
     u32::from_str_radix(queues.split_once(':').unwrap().1, 16).unwrap()
 }
 
-/// Connect and say something. With SYN cookies, and a third ACK that met a full queue, the server knows nothing of
-/// the connection and only data makes it known.
+/// Connect and send something. With SYN cookies, and a third ACK that met a full queue, the server does not know of the connection until
+/// data come.
 fn connect_and_speak(to: SocketAddr) -> (TcpStream, Duration) {
     let began = Instant::now();
     let mut stream = TcpStream::connect(to).unwrap();
@@ -123,13 +123,13 @@ fn full_listener(ip: &str, bits: u64) -> Full {
 }
 
 impl Full {
-    /// Let in whoever filled the queue and `more`.
+    /// Accept the connections that fill the queue and `more`.
     fn accept(&self, more: usize) -> Vec<TcpStream> {
         (0..self.fill.len() + more).map(|_| self.listener.accept().unwrap().0).collect()
     }
 }
 
-/// A socket whose connect was begun and not waited for.
+/// A socket with a connect that was begun and not waited for.
 fn begin_connect(to: SocketAddr) -> OwnedFd {
     let SocketAddr::V4(v4) = to else { panic!("IPv4 only") };
     // SAFETY: the address is a whole sockaddr_in.
@@ -173,9 +173,9 @@ fn row_of(connect: &mut Connect<'_>, pid: u32) -> table::Connect {
     row
 }
 
-/// Were all SYNs that the kernel of this namespace retransmitted seen? A kernel may run no BPF program while a thread of its
-/// sandbox's agent is on a CPU; the softirq on top of it, with all the timers that are due, is then seen by nobody. (ftrace
-/// told the retries of such a softirq, and no program of any process ran.)
+/// Were all SYNs that the kernel of this namespace retransmitted seen? A kernel may run no BPF program while a thread of its sandbox's
+/// agent is on a CPU; a softirq on top of it, with all the timers that are due, is then not seen. (ftrace reported the retries of such a
+/// softirq, and no program of any process ran.)
 fn all_retries_seen(connect: &mut Connect<'_>) -> bool {
     let own = std::process::id();
     let seen: u64 = connect.rows().unwrap().iter().filter(|r| r.tgid == own).map(|r| r.retried).sum();
@@ -186,7 +186,7 @@ fn all_retries_seen(connect: &mut Connect<'_>) -> bool {
     seen >= sent
 }
 
-/// Run `f` until it returns true: it returns false if the kernel hid what it is about.
+/// Run `f` until it returns true: it returns false if the kernel hid the events that it is about.
 fn where_all_is_seen(f: impl Fn() -> bool + Clone + Send + 'static) {
     assert!((0..4).any(|_| in_own_netns(f.clone())), "some of four times everything is seen");
 }
@@ -326,7 +326,7 @@ fn root_a_client_that_waited_before_the_window_counts_from_its_start() {
     });
 }
 
-/// The event of a retry is nobody's if the kernel hides the task that the softirq came on: here nobody listens to it.
+/// The event of a retry is lost if the kernel hides the task that the softirq came on: here no program listens to it.
 #[test]
 fn root_a_retry_that_was_not_seen_is_on_the_sockets_own_count() {
     in_own_netns(|| {
@@ -439,7 +439,7 @@ fn root_a_client_whose_third_ack_was_dropped_waits_for_its_first_answer() {
     });
 }
 
-/// Connects to a port where nobody listens, `times` with a rest after each, while `elsewhere` is asked in between, too.
+/// Connects to a port without a listener, `times` with a rest after each, while `elsewhere` is asked in between, too.
 fn refused(at: SocketAddr, times: u32, elsewhere: Option<SocketAddr>) {
     for _ in 0..times {
         assert_eq!(TcpStream::connect(at).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
@@ -617,7 +617,7 @@ impl ManyFiles {
         Some(ManyFiles(pid))
     }
 
-    /// In the child: have `files`, and so have `others` that are forked then; each tells so.
+    /// In the child: have `files`, and so have `others` that are forked then; each reports it.
     fn open_files(limit: u64, files: u64, others: u64, tell: i32) -> ! {
         let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
         // SAFETY: numbers, and pointers to locals.
@@ -645,7 +645,7 @@ impl ManyFiles {
 
 impl Drop for ManyFiles {
     fn drop(&mut self) {
-        // SAFETY: our own child, which nobody else waits for.
+        // SAFETY: our own child, which no other thread waits for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);

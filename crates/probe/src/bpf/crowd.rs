@@ -1,8 +1,8 @@
-//! How often something happens on the busiest CPU: a hook that is felt there is let go.
+//! How often something happens on the busiest CPU: a hook that costs too much there is detached.
 
 use std::time::{Duration, Instant};
 
-/// What is done about it now.
+/// What to do about it now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     TooMany,
@@ -12,7 +12,7 @@ pub(super) enum Verdict {
 /// A rate over less time says little.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Times a second, on one CPU, from which on they are too many, and below which they are few again.
+/// Rate per second on one CPU, from which on they are too many, and below which they are few again.
 #[derive(Debug)]
 pub(super) struct Crowd {
     too_many: f64,
@@ -28,7 +28,7 @@ impl Crowd {
         Crowd { too_many, few_again, counts: Vec::new(), counted: None, since: None, sum: Duration::ZERO }
     }
 
-    /// From each CPU's count so far: what changes now.
+    /// From each CPU's count so far: the change now.
     pub fn judge(&mut self, counts: Vec<u64>, now: Instant) -> Option<Verdict> {
         let elapsed = self.counted.map(|then| now.saturating_duration_since(then));
         if elapsed.is_some_and(|elapsed| elapsed < SHORTEST) {

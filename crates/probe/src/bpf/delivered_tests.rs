@@ -1,4 +1,4 @@
-//! What a packet ended a wait for, where no stack was taken of it.
+//! The data with which a packet ended a wait, where no stack was taken of it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,15 +9,15 @@ use whyslow_model::table::Span;
 use super::*;
 
 const ROUNDS: usize = 6;
-/// A wait of this length is told one by one.
+/// A wait of this length is reported one by one.
 const LATE: Duration = Duration::from_millis(3);
 
-/// Rows of the thread that `work` says, which is given the two ends of a connection.
+/// Rows of the thread that `work` returns, which gets the two ends of a connection.
 fn rows_of(work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Span> {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget { rows: 1_000, stacks: 0 }).unwrap();
     if let Some(bss) = sched.skel.maps.bss_data.as_mut() {
-        bss.own_tgid = 0; // else our own rows are left out
+        bss.own_tgid = 0; // otherwise our own rows are left out
     }
     sched.begin().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -27,7 +27,7 @@ fn rows_of(work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Span> {
     timeline_of(pid, &mut seen)
 }
 
-/// Of each long wait in this call: the ends of the socket at which data ended it, if any did.
+/// For each long wait in this call: the ends of the socket at which data ended it, if any did.
 fn woken(call: libc::c_long, work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Option<[String; 2]>> {
     let mut rows = rows_of(work);
     rows.retain(|row| row.syscall == u32::try_from(call).ok() && row.waker.is_some());
@@ -43,7 +43,7 @@ fn woken(call: libc::c_long, work: impl FnOnce(TcpStream, TcpStream) -> u32) -> 
 #[test]
 fn root_data_that_end_a_wait_are_told_without_a_stack() {
     if !layout().tells_ready {
-        println!("not run: this kernel does not tell at which socket data came");
+        println!("not run: this kernel does not report at which socket data came");
         return;
     }
     let mut ends = None;
@@ -65,7 +65,7 @@ fn root_data_that_end_a_wait_are_told_without_a_stack() {
             reader.join().unwrap()
         })
     });
-    // Some hosts hide a task now and then, and with it who ended a wait.
+    // Some hosts hide a task now and then, and with it the waker.
     let told = seen.iter().filter(|told| **told == ends).count();
     assert!(ends.is_some() && told + 2 >= ROUNDS && seen.iter().flatten().count() == told, "{seen:?}");
 }
@@ -98,7 +98,7 @@ fn root_room_that_ends_a_wait_is_no_data() {
 #[test]
 fn root_what_was_held_back_as_it_went_to_sleep_is_told() {
     if !layout().tells_ready {
-        println!("not run: this kernel does not tell at which socket data came");
+        println!("not run: this kernel does not report at which socket data came");
         return;
     }
     #[derive(Clone, Copy, PartialEq)]
@@ -151,7 +151,8 @@ fn root_what_was_held_back_as_it_went_to_sleep_is_told() {
         let told = reads.filter(|row| row.waker.is_some());
         told.map(|row| (row.woken_ns - row.at_ns, row.held_back)).collect::<Vec<_>>()
     };
-    // The first is not looked at; and a kernel acknowledges at once while a connection is new (net/ipv4/tcp_input.c, tcp_enter_quickack_mode).
+    // The first is not checked; and a kernel acknowledges at once while a connection is new (net/ipv4/tcp_input.c,
+    // tcp_enter_quickack_mode).
     let seen = held(Sends::WithNagle);
     let told = seen.iter().filter(|(_, held)| *held).count();
     assert!(told + 2 >= seen.len() && told >= 3, "{seen:?}");
@@ -159,8 +160,8 @@ fn root_what_was_held_back_as_it_went_to_sleep_is_told() {
         let seen = held(sends);
         assert!(seen.len() >= ROUNDS && seen.iter().all(|(_, held)| !held), "{seen:?}");
     }
-    // An answer that comes before the acknowledgement's timer brings the acknowledgement itself: the asker waited for the answer. Each second
-    // question is held back as a whole, for the last half of the one before.
+    // An answer that comes before the acknowledgement's timer carries the acknowledgement itself: the asker waited for the answer. Each
+    // second question is held back as a whole, for the last half of the one before.
     let seen = held(Sends::Ahead);
     let short: Vec<_> = seen.iter().filter(|(waited, _)| *waited < 20_000_000).collect();
     assert!(short.len() >= ROUNDS / 2 && short.iter().all(|(_, held)| !held), "{seen:?}");

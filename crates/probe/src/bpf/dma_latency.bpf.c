@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who has /dev/cpu_dma_latency open, and how quick does it want wake-ups to be?
+/* Which processes have /dev/cpu_dma_latency open, and how quick do they want wake-ups to be?
  *
- * Reading that file says the least of all wishes and not whose it is. A file
- * that is open holds its own wish. One walk over all open files, at the end of
- * a window; no lock of the patient is taken (RCU only).
+ * A read of that file returns the smallest of all requests and not which process made it. Each open file holds its own request. One walk
+ * over all open files, at the end of a window; the walk takes no lock of the observed tasks (RCU only).
  */
 #include "kernel.bpf.h"
 

@@ -1,4 +1,4 @@
-//! Who wants wake-ups to be quick: holders of /dev/cpu_dma_latency, each with its wish. The kernel half is `dma_latency.bpf.c`.
+//! Which processes want quick wake-ups: holders of /dev/cpu_dma_latency, each with its request. The kernel half is `dma_latency.bpf.c`.
 
 use std::mem::{MaybeUninit, size_of};
 use std::path::Path;
@@ -31,16 +31,16 @@ pub const ENTRY: Entry = Entry {
     start: |slot, _| Ok(Some(Box::new(AtTheEnd(slot)))),
 };
 
-/// The device's number is the kernel's to choose.
+/// The kernel chooses the device's number.
 const DEVICE: &str = "sys/class/misc/cpu_dma_latency/dev";
 /// A walk over all open files: 10 ms for 100,000 of them.
 const DEADLINE: Duration = Duration::from_millis(500);
-/// Who opens the file without writing to it wishes for nothing (PM_QOS_CPU_LATENCY_DEFAULT_VALUE: 2000 s).
+/// A process that opens the file without writing to it requests nothing (PM_QOS_CPU_LATENCY_DEFAULT_VALUE: 2000 s).
 const NO_WISH_US: i32 = 2_000_000_000;
-/// More rows than this help nobody.
+/// More rows than this help no reader.
 const MOST: usize = 64;
 
-/// It loads a program at the end of the window, looks once, and lets it go.
+/// It loads a program at the end of the window, walks once, and unloads it.
 struct AtTheEnd<'slot>(&'slot mut Slot);
 
 impl Probe for AtTheEnd<'_> {
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// A wish of half an hour keeps no CPU from any idle state.
+    /// A request of half an hour keeps no CPU from any idle state.
     #[test]
     fn root_a_holder_is_reported_with_its_wish_and_one_without_a_wish_is_not() {
         let mine = || {

@@ -1,6 +1,6 @@
 //! Tasks that ended in the window: those that lived longest one by one, the others by parent and name.
 //!
-//! A build makes thousands of tasks a second, and a look may last a day: what is kept has a bound, and no time is lost.
+//! A build makes thousands of tasks a second, and a window may last a day: the kept rows are limited, and no time is lost.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,14 +10,14 @@ use super::sched::{RUNNING, sched_exit, sched_slot};
 
 /// Ended tasks with a row of their own: 700 bytes each here, as much again as a row.
 pub const MOST: usize = 20_000;
-/// Rows that stand for more than one. When there are more, the smallest are reported by less.
+/// Rows that stand for more than one task. When there are more, the smallest are reported with fewer details.
 const MOST_FAMILIES: usize = 4_096;
-/// What tasks are called whose names are not told.
+/// Name of tasks whose names are not reported.
 const OTHERS: &[u8] = b"[others]";
 
 type Comm = [c_char; 16];
 
-/// What tasks have in common that are reported as one.
+/// The common properties of tasks that are reported as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Family {
     /// The process of a thread, else the parent; 0: several.
@@ -40,7 +40,7 @@ impl Family {
         }
     }
 
-    /// Told by less: first of any one parent of that name, then of any parent, then of any name, then of any cgroup.
+    /// With fewer details: first any one parent of that name, then any parent, then any name, then any cgroup.
     fn coarser(self, step: u32) -> Self {
         let mut family = Family { of: 0, ..self };
         if step >= 2 {
@@ -97,34 +97,34 @@ impl Ord for Kept {
 /// All that ended.
 #[derive(Default)]
 pub struct Exits {
-    /// Those that were there before the window: no more than there were then. What they had used by then is not of it.
+    /// Tasks that existed before the window: no more than there were then. The CPU time that they had used by then is not part of it.
     older: Vec<sched_exit>,
     kept: BinaryHeap<Reverse<Kept>>,
     folded: HashMap<Family, (sched_exit, u64)>,
     /// How often families were put together.
     coarsened: u64,
-    /// Who was told to have ended since [`Exits::mark`], also if he has no row of his own.
+    /// Tasks whose end was reported since [`Exits::mark`], also those without a row of their own.
     late: Option<Vec<Late>>,
 }
 
-/// One who ended when the tasks were about to be listed.
+/// A task that ended when the tasks were about to be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late {
-    /// His number, and when he began.
+    /// Its number, and when it began.
     pub key: (u32, u64),
-    /// His address; 0: he had no slot.
+    /// Its address; 0: it had no slot.
     pub task: u64,
-    /// CPU time that he had used.
+    /// CPU time that it had used.
     pub exec_ns: u64,
 }
 
 impl Exits {
-    /// The tasks are about to be listed: of who ends from here on it is noted who he was.
+    /// The tasks are about to be listed: tasks that end from here on are noted in `late`.
     pub fn mark(&mut self) {
         self.late = Some(Vec::new());
     }
 
-    /// Who ended since.
+    /// Tasks that ended since then.
     pub fn late(&self) -> &[Late] {
         self.late.as_deref().unwrap_or_default()
     }
@@ -152,7 +152,7 @@ impl Exits {
         }
     }
 
-    /// Those that are reported one by one, in the order of their births.
+    /// Tasks that are reported one by one, in the order of their births.
     pub fn single(&self) -> Vec<&sched_exit> {
         let kept = self.kept.iter().map(|Reverse(kept)| &*kept.exit);
         let mut all: Vec<_> = self.older.iter().chain(kept).collect();
@@ -160,7 +160,7 @@ impl Exits {
         all
     }
 
-    /// The sums of those that are reported together, and how many they are.
+    /// The sums of tasks that are reported together, and how many tasks each stands for.
     pub fn together(&self) -> Vec<(&sched_exit, u64)> {
         let mut all: Vec<_> = self.folded.iter().collect();
         all.sort_by_key(|(family, _)| **family);
@@ -173,7 +173,7 @@ impl Exits {
             return;
         }
         self.coarsened += 1;
-        // Down to half: were it done for one place, the next family would have all of them sorted again.
+        // Down to half: if it were done for one place, the next family would have all of them sorted again.
         for step in 1..=4 {
             if self.folded.len() <= MOST_FAMILIES / 2 {
                 break;
@@ -207,12 +207,12 @@ impl Exits {
     }
 }
 
-/// Time in which it existed, by state.
+/// Time in which the task existed, by state.
 fn lived(slot: &sched_slot) -> u64 {
     slot.sum.iter().skip(RUNNING).map(|sum| sum.ns).fold(slot.unknown_ns, u64::saturating_add)
 }
 
-/// What `more` did becomes part of `sum`; in what they differ, it says nothing.
+/// Add `more` to `sum`; fields in which they differ become empty.
 fn add(sum: &mut sched_exit, more: &sched_exit) {
     keep_if_same(&mut sum.ppid, more.ppid);
     keep_if_same(&mut sum.tgid, more.tgid);
@@ -299,7 +299,7 @@ mod tests {
             exits.together().iter().filter(|(sum, _)| sum.ppid == 8).map(|(_, count)| count).sum();
         assert!(
             of_seven >= u64::from(BIRTHS) / 10 * 9 - MOST as u64,
-            "whose parent lives is reported by it: {of_seven}"
+            "a task with a living parent is reported by that parent: {of_seven}"
         );
         let size = size_of::<Kept>() + size_of::<sched_exit>();
         let bytes = exits.kept.len() * size + exits.folded.capacity() * (size + 64);

@@ -1,41 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Which calls failed for want of something: room on a file system, a descriptor, a port, a task? Which processes do nothing but fail?
  *
- * Each system call of the host passes here at its end, and nearly all leave at
- * once: what is dear is that the kernel takes its slow way out of each call
- * while anybody looks (kernel/entry/common.c, SYSCALL_WORK_SYSCALL_TRACEPOINT).
- * So calls are counted, and user space looks away where they are many.
+ * Each system call of the host passes here at its end, and nearly all return at once. The high cost is that the kernel takes its slow way
+ * out of each call while this tracepoint is attached (kernel/entry/common.c, SYSCALL_WORK_SYSCALL_TRACEPOINT). So calls are counted, and
+ * user space detaches where they are many.
  *
  * A call's arguments are still in the registers when it ends.
  */
 #include "kernel.bpf.h"
 
 #define MAX_FAILED 1024
-/* Of calls that failed one after the other each so many are counted together: a search for a file in some folders is no such one. */
+/* Calls that fail one after the other are counted in steps of so many: a search for a file in some folders is no such streak. */
 #define STREAK 64
-/* A task that does something else for longer between two of them does more than fail; nor is a call that takes so long a cheap one. */
+/* A task that does something else for longer between two such calls does more than fail; nor is a call that takes so long a cheap one. */
 #define STREAK_GAP_NS 50000
-/* A process that was born in the window, and for a shorter time, is one of its parent's. */
+/* A process that was born in the window and lived for a shorter time counts as its parent's. */
 #define SHORT_LIFE_NS 1000000000ULL
 
 struct failed_key {
 	__u32 tgid;
 	__u32 call;
 	__u32 error;
-	__u32 dev; /* of the file system, of a call on an open file; 0: not known */
+	__u32 dev; /* of the file system, for a call on an open file; 0: not known */
 };
 
 struct failed_calls {
 	__u64 count;
-	__u64 slept_ns; /* between two of them */
+	__u64 slept_ns; /* between two such calls */
 	__u32 pid;
-	__u32 family; /* of where it was to connect to; 0: nowhere */
+	__u32 family; /* of the address to connect to; 0: none */
 	__u8 address[16];
 	__u32 port;
 	__u32 mode; /* of the open file */
 	char comm[16];
 	char type[16];   /* of the file system */
-	char device[32]; /* as the file system calls it: "vda1", "tmpfs" */
+	char device[32]; /* as the file system names it: "vda1", "tmpfs" */
 	char file[96];   /* the last part of an open file's path, or the path that was given */
 };
 
@@ -54,9 +53,9 @@ struct {
 	__type(value, __u64);
 } ended_calls SEC(".maps");
 
-/* Calls of this CPU that failed alike, and no other ended between them. */
+/* Calls of this CPU that failed in the same way, with no other call's end between them. */
 struct streak {
-	__u64 ended; /* which of the CPU's calls was the last of them */
+	__u64 ended; /* the number of the CPU's call that was the last of them */
 	__u64 since_ns;
 	__u64 last_ns;
 	__u32 pid;
@@ -76,7 +75,7 @@ struct vain_key {
 	__u32 tgid;
 	__u32 call;
 	__u32 error;
-	__u32 of_children; /* of the process, that live for a short time */
+	__u32 of_children; /* of the process's children that live for a short time */
 };
 
 struct vain_calls {
@@ -87,7 +86,7 @@ struct vain_calls {
 	char comm[16];
 };
 
-/* A map of its own: a thousand commands that fail so leave the others their room. */
+/* A map of its own: a thousand commands that fail in this way leave the other failures their room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_FAILED);
@@ -95,8 +94,8 @@ struct {
 	__type(value, struct vain_calls);
 } vain SEC(".maps");
 
-/* Our own process reads many small files at once: it is no host that makes many calls. From within a pid namespace
- * this is the number of another process on the host, which is left out, too.
+/* Our own process reads many small files at once: its calls do not make a host with many calls. Inside a pid namespace this is the number
+ * of another process on the host, which is left out, too.
  */
 const volatile __u32 own_tgid = 0;
 /* When the window begins. */
@@ -104,13 +103,13 @@ __u64 began;
 
 #include "retries.bpf.h"
 
-/* Failures that had no room. */
+/* Failures for which there was no room. */
 __u64 lost;
 
-/* What a call has as its first or second argument. */
+/* The first or second argument of a call. */
 enum { NOTHING, OPEN_FILE, PATH, PATH_IN_FOLDER, ADDRESS };
 
-/* x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): those that may want room, a descriptor, a port or a task. */
+/* x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): calls that may want room, a descriptor, a port or a task. */
 static __always_inline __u32 argument_of(__u64 call)
 {
 	switch (call) {
@@ -126,7 +125,7 @@ static __always_inline __u32 argument_of(__u64 call)
 	return NOTHING;
 }
 
-/* fork, vfork, clone, clone3 say EAGAIN where a limit on tasks is met; others, when there is nothing to do. */
+/* fork, vfork, clone, clone3 return EAGAIN where a limit on tasks is met; other calls return it when there is nothing to do. */
 static __always_inline bool makes_task(__u64 call)
 {
 	return call == 56 || call == 57 || call == 58 || call == 435;
@@ -148,7 +147,7 @@ static __always_inline bool is_want(__u64 call, __u32 error)
 	return false;
 }
 
-/* TCP tells of its own refusals (away.bpf.h). A unix socket says EAGAIN where the listen queue is full (net/unix/af_unix.c,
+/* TCP reports its own refusals (away.bpf.h). A unix socket returns EAGAIN where the listen queue is full (net/unix/af_unix.c,
  * unix_stream_connect), and is refused where the process that made its file is gone.
  */
 static __always_inline bool is_its_want(__u64 call, __u32 error, void *address)
@@ -172,7 +171,7 @@ static __always_inline void note_file(struct failed_calls *f, struct file *file)
 	bpf_probe_read_kernel_str(f->file, sizeof(f->file), BPF_CORE_READ(dentry, d_name.name));
 }
 
-/* Of AF_UNIX a path, or a name without a place, which begins with a zero. Of AF_INET and AF_INET6: family, port, address
+/* For AF_UNIX a path, or an abstract name, which begins with a zero byte. For AF_INET and AF_INET6: family, port, address
  * (include/uapi/linux/un.h, in.h, in6.h).
  */
 static __always_inline void note_address(struct failed_calls *f, void *at, __u32 len)
@@ -252,8 +251,8 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 	return 0;
 }
 
-/* What will fail again as long as the program asks for the same: it is not allowed, not there, not open or makes no sense. Not: there is nothing to
- * do yet, it is taken, it is too much.
+/* Errors that repeat as long as the program asks for the same: the object is not allowed, not there, not open, or the request makes no
+ * sense. Not errors that say: nothing to do yet, taken, too much.
  */
 static __always_inline bool is_in_vain(__u32 error)
 {
@@ -293,7 +292,7 @@ static __always_inline void note_vain(struct streak *s, __u64 now)
 	__sync_fetch_and_add(&v->ns, elapsed(s->since_ns, now));
 }
 
-/* `ended`: which of the CPU's calls it was. */
+/* `ended`: the number of the CPU's call. */
 static __noinline int note_streak(__u64 call, __u32 error, __u64 ended)
 {
 	__u32 zero = 0, pid = bpf_get_current_pid_tgid();

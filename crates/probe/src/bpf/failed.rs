@@ -1,4 +1,5 @@
-//! Which calls failed for want of something: room, a descriptor, a port, a task? Which processes do nothing but fail? The kernel half is `failed.bpf.c`.
+//! Which calls failed for want of something: room, a descriptor, a port, a task? Which processes do nothing but fail? The kernel half is
+//! `failed.bpf.c`.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -36,20 +37,20 @@ pub const ENTRY: Entry = Entry {
     follows: false,
     shed: &[WHAT],
     of_waits: false,
-    // A command that is followed has its calls counted with their errors, and pays for each hook.
+    // A followed command has its calls counted with their errors already, and pays for each hook.
     start: |slot, start| match start.follow {
         Some(_) => Ok(None),
         None => Ok(Some(Box::new(Failed::load(slot, std::process::id())?))),
     },
 };
 
-/// Calls a second of one CPU from which on they are too many: the hook and the kernel's slow way to it take 0.1 us of each, here 0.6 % of
-/// a CPU.
+/// Calls a second of one CPU from which on they are too many: the hook and the kernel's slow way to it take 0.1 us of each, here 0.6 % of a
+/// CPU.
 const TOO_MANY: f64 = 60_000.0;
-/// Then they are looked at again, until a beat later there are too many still.
+/// Then the hook is attached again, until a beat later there are still too many.
 const AWAY: Duration = Duration::from_secs(2);
-/// The kernel marks each thread when the first comes to look, and when the last goes (kernel/tracepoint.c, syscall_regfunc): 0.1 us each. Where
-/// there are more than these it is not done.
+/// The kernel marks each thread when the first hook is attached, and when the last is detached (kernel/tracepoint.c, syscall_regfunc): 0.1
+/// us each. With more threads than these the hook is not attached.
 const MANY_THREADS: u64 = 10_000;
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -57,12 +58,12 @@ pub struct Failed<'slot> {
     skel: skel::FailedSkel<'slot>,
     crowd: Crowd,
     let_go_at: Option<Instant>,
-    /// How long nobody looked, so far.
+    /// How long the hook was detached, so far.
     away: Duration,
 }
 
 impl<'slot> Failed<'slot> {
-    /// Load it: it looks from the begin of the window on, and not at `own`.
+    /// Load it: it counts from the begin of the window on, and not the calls of `own`.
     pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> Result<Self, Missing> {
         Self::try_load(slot, own).map_err(|err| missing(WHAT, &err))
     }
@@ -112,7 +113,7 @@ impl<'slot> Failed<'slot> {
         self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
     }
 
-    /// Those that failed, most often first.
+    /// Calls that failed, most often first.
     fn rows(&self) -> Vec<table::FailedCall> {
         let map = &self.skel.maps.failures;
         let found =
@@ -130,7 +131,7 @@ impl<'slot> Failed<'slot> {
 impl Probe for Failed<'_> {
     fn begin(&mut self) -> Result<(), Missing> {
         if has_many_threads() {
-            let reason = format!("for it the kernel would mark each of more than {MANY_THREADS} threads");
+            let reason = format!("the kernel would have to mark each of more than {MANY_THREADS} threads");
             return Err(Missing::skipped(WHAT, reason));
         }
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
@@ -145,9 +146,9 @@ impl Probe for Failed<'_> {
                 self.away = self.time_away();
                 self.let_go_at = None;
                 self.crowd = Crowd::new(TOO_MANY, 0.0);
-                // Counted from now on: the next beat tells whether they still are too many.
+                // Counted from now on: the next beat shows whether they still are too many.
                 self.counts().and_then(|counts| self.crowd.judge(counts, Instant::now()));
-                // Refused: then nobody looks, and the end says for how long.
+                // If that is refused, the hook stays detached, and the end reports for how long.
                 if self.look().is_err() {
                     self.let_go_at = Some(Instant::now());
                 }
@@ -158,7 +159,7 @@ impl Probe for Failed<'_> {
                 if counts.and_then(|counts| self.crowd.judge(counts, Instant::now()))
                     == Some(Verdict::TooMany)
                 {
-                    // The kernel waits for who is at the hook: what it saw before was seen.
+                    // The kernel waits for tasks that are in the hook: calls that it saw before are counted.
                     self.let_go_at = Some(Instant::now());
                     self.skel.links.returned = None;
                 }
@@ -173,7 +174,7 @@ impl Probe for Failed<'_> {
         let away = self.time_away();
         if !away.is_zero() {
             let ms = away.as_millis();
-            let reason = format!("for {ms} ms a CPU had too many system calls to look at each");
+            let reason = format!("for {ms} ms a CPU had too many system calls to check each");
             ending.missing.push(Missing::skipped(WHAT, reason).into());
         }
         Ok(())

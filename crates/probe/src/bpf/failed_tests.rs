@@ -56,7 +56,7 @@ fn root_writes_to_a_full_file_system_are_reported_with_it() {
     assert!(row.dev.starts_with("0:"), "{row:?}");
 }
 
-/// What a thread slept between writes to a file system that is full, by what it does there, each 20 times.
+/// How long a thread slept between writes to a file system that is full, by the kind of sleep, each 20 times.
 fn slept_between(does: impl Fn()) -> Duration {
     let small = Small::new();
     let mut file = File::create(small.0.join("big.log")).unwrap();
@@ -77,7 +77,7 @@ fn root_sleeps_between_calls_that_failed_are_told_if_nothing_else_was_waited_for
     let nap = || std::thread::sleep(NAP);
     // SAFETY: nothing is watched.
     let poll = || assert_eq!(unsafe { libc::poll(std::ptr::null_mut(), 0, 5) }, 0);
-    // A CPU that others have, too, may be late, or take a sleep for two.
+    // A CPU that other tasks use, too, may be late, or merge two sleeps into one.
     let is_all = |slept: Duration| slept >= 15 * NAP && slept < 100 * NAP;
     let (napped, polled) = (slept_between(nap), slept_between(poll));
     assert!(is_all(napped) && is_all(polled), "{napped:?}, {polled:?}");
@@ -128,7 +128,8 @@ fn root_calls_that_fail_one_after_the_other_are_reported_together() {
     assert_eq!(slow, [], "it does something else between them");
 }
 
-/// One that lives for a moment, and was there when the window began: it is told by its own number. One that is born later by its parent's.
+/// One process lives for a moment, and was there when the window began: it is reported by its own number. One that is born later by its
+/// parent's.
 #[test]
 fn root_calls_of_children_are_told_with_their_parent_if_they_are_born_in_the_window() {
     let script = "read go; exec perl -e 'chmod(0, map { \"/nowhere/$_\" } 1 .. 900)'";
@@ -159,7 +160,7 @@ fn root_what_is_not_ready_yet_has_not_failed() {
     assert_eq!(rows, []);
 }
 
-/// Not asked again and again: at once refused, or told that the queue is full.
+/// Only one attempt: refused at once, or an error that the queue is full.
 fn connect_at_once(to: &UnixAddr) -> std::io::Result<UnixStream> {
     use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
     // SAFETY: no pointers.
@@ -167,7 +168,7 @@ fn connect_at_once(to: &UnixAddr) -> std::io::Result<UnixStream> {
         libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
     };
     assert!(fd >= 0);
-    // SAFETY: nobody else has it.
+    // SAFETY: no other owner has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let path = to.as_pathname().unwrap().as_os_str().as_encoded_bytes();
     // SAFETY: all zeros are an address.

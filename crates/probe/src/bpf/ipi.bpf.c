@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How long does a thread spin until a CPU has answered, on kernels that do not tell (before v6.4)?
+/* How long does a thread spin until a CPU has answered, on kernels that have no event for it (before v6.4)?
  *
- * The function itself, at both ends: smp_call_function_single() returns when
- * the CPU has done what it was asked. So the time that the work takes there is
- * in it, too; calls of many CPUs at once are not seen.
+ * The function itself, at both ends: smp_call_function_single() returns when the CPU has done the requested work. So the time that the work
+ * takes there is included, too; calls of many CPUs at once are not seen.
  *
- * Who does not wait for the answer waits for the one before: the data of such calls has one place for each CPU that sends
- * (csd_data in kernel/smp.c), which is free when the last one that was asked from there has come.
+ * A caller that does not wait for the answer waits for the call before: the data of such calls has one place for each CPU that sends
+ * (csd_data in kernel/smp.c), which is free when the last call that was sent from there has arrived.
  */
 #include "irq_latency.bpf.h"
 
 #define MAX_ASKING 1024
 
-/* Whom a call was sent to, in which state it was then, and to do what. */
+/* The CPU that a call was sent to, the state that it was in then, and the function to run. */
 struct ipi_sent {
 	__u64 function;
 	__u32 cpu;
@@ -31,7 +30,7 @@ struct {
 	__type(value, struct ipi_asking);
 } asking SEC(".maps");
 
-/* The last call that nobody waits for; without a function: none yet. */
+/* The last call that its sender does not wait for; without a function: none yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -52,7 +51,7 @@ int BPF_PROG(asked, int cpu, void *function, void *info, int wait)
 		return 0;
 	now.waits_for.cpu = cpu;
 	now.waits_for.state = there->state;
-	/* The verifier lets nobody load a pointer to a function: the arguments lie where ctx points to. */
+	/* The verifier lets no program load a pointer to a function: the arguments lie where ctx points to. */
 	bpf_probe_read_kernel(&now.waits_for.function, sizeof(now.waits_for.function), ctx + 1);
 	if (!wait) {
 		struct ipi_sent last = *before;
@@ -86,7 +85,7 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 	key.state = asked->waits_for.state;
 	key.function = asked->waits_for.function;
 	bpf_map_delete_elem(&asking, &pid);
-	/* One that finds the place free says nothing of how quickly that came about. */
+	/* A call that finds the place free says nothing about how quickly it became free. */
 	if (wait)
 		note_wake(key.cpu, key.state, ns);
 	if (ns >= late_ns)

@@ -1,4 +1,4 @@
-//! How long does a thread spin until a CPU has answered, on kernels that do not tell? The kernel half is `ipi.bpf.c`.
+//! How long does a thread spin until a CPU has answered, on kernels that have no event for it? The kernel half is `ipi.bpf.c`.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -81,7 +81,7 @@ impl Probe for Ipi<'_> {
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(irq_latency::WHAT, self.lost());
         ending.later(|naming| {
-            // None of them came late; where the object that keeps the rows could not tell, nobody knows.
+            // No call was late; where the object that keeps the rows could not report, that is not known.
             if naming.tables.irq_latencies.is_some() {
                 naming.tables.cross_calls.get_or_insert_default();
             }

@@ -21,7 +21,7 @@ struct {
 	__type(value, struct irq_hard);
 } hard SEC(".maps");
 
-/* Handlers that found no room. */
+/* Handlers for which there was no room. */
 __u64 lost;
 
 static __always_inline struct irq_soft *here(void)

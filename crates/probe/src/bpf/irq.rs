@@ -39,11 +39,11 @@ pub const ENTRY: Entry = Entry {
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// Softirqs a second of one CPU from which on each is too dear to be timed: two hooks, and one more where it receives packets, take 0.3 us,
+/// Softirqs a second of one CPU from which on timing each costs too much: two hooks, and one more where it receives packets, take 0.3 us,
 /// and a small request that softirqs carry takes some 15.
 pub const TOO_MANY: f64 = 20_000.0;
 
-/// Then they are timed again, until a beat later there are too many still.
+/// Then they are timed again, until a beat later there are still too many.
 const AWAY: Duration = Duration::from_secs(2);
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -52,7 +52,7 @@ pub struct Irq<'slot> {
     before: Vec<table::Cpu>,
     crowd: Crowd,
     let_go_at: Option<Instant>,
-    /// How long the hooks were away, so far.
+    /// How long the hooks were detached, so far.
     away: Duration,
     /// The kernel's own counts when the window began.
     kernels: Counts,
@@ -80,7 +80,7 @@ impl<'slot> Irq<'slot> {
         })
     }
 
-    /// What the kernel half notes of softirqs, for the napi object to read.
+    /// The kernel half's notes of softirqs, for the napi object to read.
     pub fn soft(&self) -> BorrowedFd<'_> {
         self.skel.maps.soft.as_fd()
     }
@@ -102,7 +102,7 @@ impl<'slot> Irq<'slot> {
         self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
     }
 
-    /// The mean of what was timed is to be that of the whole window.
+    /// The mean of the timed runs is applied to the whole window.
     fn come_back(&mut self) {
         self.away = self.time_away();
         self.let_go_at = None;
@@ -129,7 +129,7 @@ impl<'slot> Irq<'slot> {
         Ok(rows)
     }
 
-    /// Handlers that the kernel half saw and could not note.
+    /// Handlers that the kernel half saw but could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
@@ -183,7 +183,7 @@ impl Probe for Irq<'_> {
     }
 }
 
-/// What came since `before`. Lines that were not heard of since are not told.
+/// Counts since `before`. Lines that have not changed since are left out.
 fn since(now: &mut table::Cpu, before: &table::Cpu) {
     for (name, ns, count) in &mut now.softirqs {
         if let Some((_, ns_then, count_then)) = before.softirqs.iter().find(|line| line.0 == *name) {
@@ -220,7 +220,7 @@ fn counts(text: &str) -> Counts {
     lines.filter_map(line).flatten().collect()
 }
 
-/// All that the kernel counted, each as long as those that were timed, in the mean.
+/// All runs that the kernel counted, each as long as the timed runs, in the mean.
 fn complete(row: &mut table::Cpu, before: &Counts, now: &Counts) {
     for (name, ns, count) in &mut row.softirqs {
         let key = (row.cpu, name.clone());
@@ -324,7 +324,7 @@ mod tests {
         irq.let_go();
         let begun = net_rx(&irq.counted().unwrap());
         let more = send(20_000);
-        assert_eq!(net_rx(&irq.counted().unwrap()), begun, "nothing looks at them any more");
+        assert_eq!(net_rx(&irq.counted().unwrap()), begun, "no hook times them any more");
         let all = net_rx(&irq.rows().unwrap());
         assert!(all >= timed + more / 4, "{all} runs for {more} packets after {timed} for {sent}");
     }

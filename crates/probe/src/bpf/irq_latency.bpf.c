@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-/* IRQ latency: which CPU comes late to its interrupts, and what was it at?
+/* IRQ latency: which CPU is late for its interrupts, and what did it run?
  *
- * Two clocks are there for nothing: a timer's expiry, which its interrupt can
- * only miss, and the moment at which another CPU queued a call for this one.
- * What a CPU loses between being wanted and running its first handler (waking
- * from a deep idle state, interrupts off, firmware, a hypervisor) is in both.
- * The stack at the first late interrupt is that of who kept interrupts off: it
- * falls on the instruction that lets them in again.
+ * Two clocks cost nothing: a timer's expiry, which its interrupt can only miss, and the moment at which another CPU queued a call for this
+ * one. Both contain what a CPU loses between the request and its first handler (waking from a deep idle state, interrupts off, firmware, a
+ * hypervisor). The stack at the first late interrupt is that of the code that kept interrupts off: it falls on the instruction that enables
+ * them again.
  *
- * Calls that nobody waits for are not counted; neither are wake-ups by call.
+ * Calls that no thread waits for are not counted; neither are wake-ups by call.
  */
 #include "irq_latency.bpf.h"
 
-/* Calls under way that we can tell apart: places by hash of the call's data. 512 KiB. */
+/* Calls under way that we can distinguish: places by hash of the call's data. 512 KiB. */
 #define QUEUED 8192
 /* Some 3000 gaps. */
 #define GAP_BYTES (1 << 20)
@@ -33,9 +31,9 @@ struct irqlat_queued {
 /* Frames whose instructions are reported. */
 #define LOOKED_AT 32
 
-/* A CPU came late to an interrupt. */
+/* A CPU was late for an interrupt. */
 struct irqlat_gap {
-	__u64 at; /* when it came */
+	__u64 at; /* when the interrupt came */
 	__u64 ns;
 	__u32 cpu;
 	__u32 pid;
@@ -105,11 +103,11 @@ const volatile __s64 steal_at;
 /* The window has begun. */
 __u32 counting;
 
-/* Later is no latency: somebody set the clock. */
+/* A longer delay is not latency: the clock was set. */
 #define LATEST 10000000000ULL
 
-/* Interrupts are off here: nobody else of this CPU writes there meanwhile. What the bytes mean is for user space: a verifier
- * would follow each of their values.
+/* Interrupts are off here: no other code of this CPU writes there meanwhile. User space decodes the bytes: a verifier would follow each of
+ * their values.
  */
 static __always_inline void look(void *ctx, struct irqlat_reported *reported)
 {
@@ -123,8 +121,8 @@ static __always_inline void look(void *ctx, struct irqlat_reported *reported)
 	}
 }
 
-/* What the hypervisor took from this CPU since this was asked last, a tick ago at most on a CPU that runs; -1: it does not tell.
- * It writes that down before it lets a CPU go on.
+/* The time that the hypervisor took from this CPU since the last call, a tick ago at most on a CPU that runs; -1: it does not report that.
+ * It writes the time down before it lets a CPU go on.
  */
 static __always_inline __s64 stolen_here(struct irqlat_cpu *here)
 {
@@ -138,7 +136,7 @@ static __always_inline __s64 stolen_here(struct irqlat_cpu *here)
 		here->steal_from = (__u64)BPF_CORE_READ(current, se.cfs_rq, rq) + steal_at;
 	}
 	if (bpf_probe_read_kernel(&now, sizeof(now), (void *)here->steal_from) || !now)
-		return -1; /* whoever tells has taken some since boot */
+		return -1; /* a hypervisor that reports has taken some since boot */
 	here->stolen = now;
 	return before ? elapsed(before, now) : -1;
 }
@@ -150,7 +148,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	__u32 zero = 0, size = __builtin_offsetof(struct irqlat_gap, before);
 	struct irqlat_reported *reported = bpf_map_lookup_elem(&scratch, &zero);
 
-	/* All that fell due in a gap comes at its end: the first one tells. */
+	/* All interrupts that fell due in a gap come at its end: the first one reports it. */
 	if (!here || !reported || now - ns < here->reported)
 		return;
 	here->reported = now;
@@ -163,7 +161,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	reported->gap.stack = -1;
 	reported->gap.stolen = stolen;
 	bpf_get_current_comm(reported->gap.comm, sizeof(reported->gap.comm));
-	/* Where an idle CPU was interrupted says nothing. */
+	/* The place where an idle CPU was interrupted says nothing. */
 	if ((__u32)id) {
 		reported->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
 		look(ctx, reported);
@@ -190,9 +188,9 @@ int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 	return 0;
 }
 
-/* Argument 1, a pointer to a number: these may be loaded since v5.17 (bb6728d75611, of the same series as the helper that is asked
- * for), before only what lies in the context can be read. In assembly: the address of both would be computed once, and the verifier
- * takes loads through the context itself only.
+/* Argument 1, a pointer to a number: these may be loaded since v5.17 (bb6728d75611, of the same series as the helper whose presence is
+ * tested); before, only values in the context can be read. In assembly: the compiler would compute the address of both once, and the
+ * verifier accepts loads through the context itself only.
  */
 static __always_inline void *second_argument(unsigned long long *ctx)
 {
@@ -236,14 +234,14 @@ int BPF_PROG(expired, struct hrtimer *timer)
 			t = BPF_CORE_READ(sleeper, task);
 		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
 		mono = bpf_ktime_get_ns();
-		/* It was due in an idle state that something else ended: who came to run since keeps nothing out. */
+		/* It was due in an idle state that something else ended: the task that has run since then keeps no interrupt out. */
 		if (here->woke > mono - ns)
 			key.state = here->last;
 		note_row(&key, t, 0, mono, ns);
 		if (ns >= gap_ns)
 			note_gap(ctx, mono, ns, cpu, key.state, stolen);
 	}
-	/* Those that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
+	/* Timers that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
 	if (key.state != RUNS && here->counted++)
 		return 0;
 	note_wake(cpu, key.state, ns);
@@ -323,7 +321,7 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 		return 0;
 	key.function = q->function;
 	key.pid = q->pid;
-	/* It waits for us: it is there. */
+	/* The thread waits for us, so its task exists. */
 	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
 	here = irqlat_cpu_at(key.cpu);
 	if (ns >= gap_ns && here)

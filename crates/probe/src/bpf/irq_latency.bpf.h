@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Rows of who waited for which CPU, and what that CPU was at: shared by those who see it (late, ipi). */
+/* Rows: which thread waited for which CPU, and what that CPU ran. Shared by the objects that see it (late, ipi). */
 #pragma once
 
 #include "kernel.bpf.h"
 
-/* User space sets it to the CPUs there are. */
+/* User space sets it to the number of CPUs. */
 #define MAX_CPUS 64
 #define MAX_ROWS 4096
 #define MAX_PAYERS 4096
@@ -17,7 +17,7 @@
 /* What was late. */
 enum irqlat_kind { LATE_CALL, LATE_TIMER };
 
-/* Who waited for whom to do what: a thread, for a CPU in this state. */
+/* A thread that waited for a CPU in this state, and what for. */
 struct irqlat_key {
 	__u64 function;
 	__u32 pid; /* 0: no thread */
@@ -29,7 +29,7 @@ struct irqlat_key {
 struct irqlat_row {
 	__u64 count;
 	__u64 total_ns;
-	__u64 paid_ns; /* of it, when the thread did not wait for another CPU anyway */
+	__u64 paid_ns; /* part of it, when the thread did not wait for another CPU anyway */
 	__u64 worst_ns;
 	__u64 site;
 	__u32 tgid;
@@ -37,15 +37,15 @@ struct irqlat_row {
 	char comm[16];
 };
 
-/* What each CPU is at. On a line of its own: others read it. */
+/* What each CPU does now. On a cache line of its own: other CPUs read it. */
 struct irqlat_cpu {
 	__u32 state;
 	__u32 last;      /* the last idle state */
-	__u64 reported;      /* the last gap that was reported ended here */
+	__u64 reported;      /* the last reported gap ended here */
 	__u64 woke;      /* from the last idle state */
-	__u64 counted;   /* a timer reported how late it woke */
-	__u64 steal_from; /* where the hypervisor says what it took from this CPU */
-	__u64 stolen;     /* what it said when it was last looked at */
+	__u64 counted;   /* timers that showed how late the CPU woke */
+	__u64 steal_from; /* where the hypervisor writes the time that it took from this CPU */
+	__u64 stolen;     /* its value when it was last read */
 	__u64 unused[2];
 };
 
@@ -86,9 +86,9 @@ struct {
 	__type(value, struct irqlat_wakes);
 } irqlat_wakes SEC(".maps");
 
-/* From here on it is late. Set by late.rs. */
+/* A delay from here on counts as late. Set by late.rs. */
 const volatile __u64 late_ns = 500000;
-/* Rows and gaps that found no room. */
+/* Rows and gaps for which there was no room. */
 __u64 lost;
 
 static __always_inline struct irqlat_cpu *irqlat_cpu_at(__u32 cpu)
@@ -96,7 +96,7 @@ static __always_inline struct irqlat_cpu *irqlat_cpu_at(__u32 cpu)
 	return bpf_map_lookup_elem(&irqlat_cpus, &cpu);
 }
 
-/* Powers of two of 128 us: the last holds all from 32 ms on. */
+/* Powers of two of 128 us: the last class holds all from 32 ms on. */
 static __always_inline __u32 delay_class(__u64 ns)
 {
 	__u64 limit = 128000;
@@ -125,7 +125,7 @@ static __always_inline void note_wake(__u32 cpu, __u32 state, __u64 ns)
 	}
 }
 
-/* Of ns that end now: what the thread has not been waiting for others anyway. */
+/* The part of the ns that end now in which the thread was not waiting for other CPUs anyway. */
 static __always_inline __u64 paid(__u32 pid, __u64 now, __u64 ns)
 {
 	__u64 *until = bpf_map_lookup_elem(&irqlat_payers, &pid), since = now - ns, own = ns;

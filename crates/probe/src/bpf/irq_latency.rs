@@ -1,6 +1,6 @@
-//! IRQ latency: which CPU comes late to its interrupts, and what was it at? The kernel half is `irq_latency.bpf.c`.
+//! IRQ latency: which CPU is late for its interrupts, and what did it run? The kernel half is `irq_latency.bpf.c`.
 //!
-//! Cost: 40 ns an idle state, 60 ns a timer, 100 ns a call that somebody waits for; a late one 2 to 10 us.
+//! Cost: 40 ns an idle state, 60 ns a timer, 100 ns a call that a thread waits for; a late one 2 to 10 us.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -32,13 +32,13 @@ unsafe impl plain::Plain for irqlat_wakes {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::IrqLatency.word();
-/// Of its part that sees calls of other CPUs.
+/// Name of the part that sees calls of other CPUs.
 pub const CALLS: &str = whyslow_model::Probe::CrossCalls.word();
 
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: IRQ latency",
-    lost: "IRQ latency of each CPU: which idle state it woke from, or who kept interrupts off",
+    lost: "IRQ latency of each CPU: which idle state it woke from, or which code kept interrupts off",
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[WHAT],
@@ -53,17 +53,17 @@ use super::constants::irq_latency_h::STATES;
 /// The state of a CPU that runs, and the kind of a row of calls.
 pub use super::constants::irq_latency_h::{LATE_CALL, RUNS};
 
-/// What this kernel tells.
+/// Which of these events and variables this kernel has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel {
     /// Calls of other CPUs.
     pub calls: bool,
-    /// From a CPU's run queue to where KVM says what it took of it: `steal_time` in arch/x86/kernel/kvm.c.
+    /// Offset from a CPU's run queue to where KVM writes the time that it took from it: `steal_time` in arch/x86/kernel/kvm.c.
     pub steal_at: Option<i64>,
 }
 
 impl Kernel {
-    /// By its types.
+    /// From the kernel's types.
     #[must_use]
     pub fn of(btf: &Btf<'_>) -> Self {
         let is_there = |name: &&str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
@@ -83,20 +83,20 @@ pub struct IrqLatency<'slot> {
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
 pub struct Raw {
-    /// Calls and timers that came late.
+    /// Calls and timers that were late.
     pub rows: Vec<(irqlat_key, irqlat_row)>,
     /// Gaps, with the stack at their end.
     pub gaps: Vec<(irqlat_gap, Vec<u64>)>,
     /// By CPU and state.
     pub wakes: Vec<Vec<irqlat_wakes>>,
-    /// Calls were looked at.
+    /// Calls were recorded.
     pub calls: bool,
-    /// Calls that were not looked at, because a CPU made too many.
+    /// Calls that were not recorded, because a CPU made too many.
     pub unseen: u64,
 }
 
 impl<'slot> IrqLatency<'slot> {
-    /// Load and attach; calls of other CPUs only where the kernel tells of them.
+    /// Load and attach; calls of other CPUs only where the kernel has events for them.
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         symbols: &Kallsyms,
@@ -127,7 +127,7 @@ impl<'slot> IrqLatency<'slot> {
         Ok(IrqLatency { skel })
     }
 
-    /// What CPUs are at, who waited, and until when: for those who see calls in another way.
+    /// What each CPU runs, which thread waited, and until when: for probes that see calls in another way.
     #[must_use]
     pub fn shared(&self) -> [BorrowedFd<'_>; 4] {
         let maps = &self.skel.maps;
@@ -147,7 +147,7 @@ impl<'slot> IrqLatency<'slot> {
         }
     }
 
-    /// The window ends: tell. With what could not be noted.
+    /// The window ends: report, with the number of calls and gaps that could not be noted.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.told()
     }
@@ -200,7 +200,7 @@ impl<'slot> IrqLatency<'slot> {
         Ok(by_cpu)
     }
 
-    /// What the hypervisor said last that it took from each CPU since boot.
+    /// The last values of the hypervisor: time that it took from each CPU since boot.
     #[cfg(test)]
     fn stolen(&self) -> Vec<u64> {
         let of =
@@ -226,13 +226,13 @@ impl Probe for IrqLatency<'_> {
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         let (seen, lost) = self.told()?;
         if seen.unseen > 0 {
-            let reason = format!("{} were not looked at: a CPU made too many at once", seen.unseen);
+            let reason = format!("{} were not measured: a CPU made too many at once", seen.unseen);
             ending.missing.push(Missing::skipped("some cross-CPU calls", reason).into());
         }
         ending.lost(WHAT, lost);
         ending.later(move |naming| {
             let reported = irq_latency_table::tables(&seen, naming.window, naming.kernel);
-            // Without calls that the kernel tells of there are rows only where the object for such kernels runs (`ipi`).
+            // On kernels without events for calls there are rows only where the object for such kernels runs (`ipi`).
             let is_seen = seen.calls || !reported.calls.is_empty();
             naming.tables.cross_calls = is_seen.then_some(reported.calls);
             naming.tables.late_timers = Some(reported.timers);

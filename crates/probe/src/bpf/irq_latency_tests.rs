@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// What a thread's own clock says of the calls it made.
+/// The calls of a thread by its own clock.
 struct Calls {
     pid: u32,
     count: u64,
@@ -27,8 +27,8 @@ fn pin(cpu: usize) {
     }
 }
 
-/// Calls from a thread on CPU 0 to one that is busy on CPU 1. Those count during which that one went on: while others have its
-/// CPU nobody is interrupted.
+/// Calls from a thread on CPU 0 to one that is busy on CPU 1. Those count during which that thread went on: while other tasks have its CPU
+/// it is not interrupted.
 fn call_for(lasts: Duration) -> Calls {
     assert!(membarrier(REGISTER_PRIVATE_EXPEDITED), "this kernel has membarrier");
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -132,7 +132,7 @@ fn root_what_the_hypervisor_took_is_what_the_kernel_has_accounted() {
         });
     }
     let until = Instant::now() + Duration::from_secs(20);
-    // The kernel accounts it at ticks; a hypervisor that tells nothing leaves zeroes in both.
+    // The kernel accounts it at ticks; a hypervisor that reports nothing leaves zeroes in both.
     let is_accounted = |late: &IrqLatency<'_>| {
         let (ticks, stolen) = (steal_ticks(), late.stolen());
         let near = |(ticks, ns): (&u64, &u64)| ticks.abs_diff(ns / 10_000_000) <= 2 + ticks / 10;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* The kernel, as far as whyslow knows it.
  *
- * Every kernel type, field and constant our programs use is declared here and
- * nowhere else. CO-RE finds fields by name, so their order, and all that we
- * leave out, does not matter.
+ * Every kernel type, field and constant our programs use is declared here and nowhere else. CO-RE finds fields by name, so their order, and
+ * all that we leave out, does not matter.
  *
- * Where kernels differ, this file has the difference: the older shape as
- * `struct x___before_<version>`, the commit that changed it, and one accessor
- * that hides both. Programs ask for the field, never for a kernel version.
+ * Where kernels differ, this file has the difference: the older shape as `struct x___before_<version>`, the commit that changed it, and one
+ * accessor that hides both. Programs ask for the field, never for a kernel version.
  */
 #pragma once
 
@@ -83,7 +81,7 @@ struct kernfs_node {
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 	struct cgroup_subsys_state *parent;
-	__u64 serial_nr; /* of all hierarchies, in the order in which they were made (kernel/cgroup/cgroup.c) */
+	__u64 serial_nr; /* counted over all hierarchies, in the order in which they were made (kernel/cgroup/cgroup.c) */
 };
 
 struct cgroup_root {
@@ -119,7 +117,7 @@ struct cfs_bandwidth {
 };
 
 struct autogroup {
-	unsigned long id; /* 0: the one of those who have none */
+	unsigned long id; /* 0: the autogroup of tasks that have none of their own */
 };
 
 struct task_group {
@@ -222,7 +220,7 @@ struct upid {
 	struct pid_namespace *ns;
 };
 
-/* Its numbers in its own namespace (`level`) and in those above, from the initial one (0) on. */
+/* A task's numbers in its own namespace (`level`) and in those above, from the initial one (0) on. */
 struct pid {
 	unsigned int level;
 	struct upid numbers[1];
@@ -499,8 +497,8 @@ static __always_inline __u32 task_state(struct task_struct *t)
 	return old->state;
 }
 
-/* Bytes that the task has made dirty or sent to a disk itself (task_io_account_write: folio_account_dirtied, and direct I/O).
- * ~0: this kernel does not count them (the struct is there without CONFIG_TASK_IO_ACCOUNTING, and is empty).
+/* Bytes that the task has made dirty or sent to a disk itself (task_io_account_write: folio_account_dirtied, and direct I/O). ~0: this
+ * kernel does not count them (the struct is there without CONFIG_TASK_IO_ACCOUNTING, and is empty).
  */
 static __always_inline __u64 bytes_written(struct task_struct *t)
 {
@@ -574,7 +572,7 @@ static __always_inline __u64 autogroup_of(struct task_struct *t, __u64 *shares)
 	return BPF_CORE_READ(tg, autogroup, id);
 }
 
-/* The session of its process (setsid(2)), by the id of who leads it. 0: none, or it has ended and was waited for. */
+/* The session of a task's process (setsid(2)), by the id of its leader. 0: none, or the leader has ended and its parent has waited for it. */
 static __always_inline __u32 session_of(struct task_struct *t)
 {
 	struct pid *session = BPF_CORE_READ(t, signal, pids[SESSION]);
@@ -587,7 +585,7 @@ static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 	return cgroup_key(css ? BPF_CORE_READ(css, cgroup) : 0);
 }
 
-/* Values are fixed (include/uapi/linux/bpf.h); whether a kernel has them tells which helpers it has. */
+/* Values are fixed (include/uapi/linux/bpf.h); which of them a kernel has shows which helpers it has. */
 enum bpf_func_id___known {
 	BPF_FUNC_get_current_task_btf___known = 158, /* v5.11, 3ca1032ab7ab */
 	BPF_FUNC_sock_from_file___known = 162,	     /* v5.11, 4f19cab76136 */
@@ -597,7 +595,7 @@ enum bpf_func_id___known {
 
 #define has_helper(name) bpf_core_enum_value_exists(enum bpf_func_id___known, BPF_FUNC_##name##___known)
 
-/* The current task. Before v5.11 the verifier knows it as a number: fields are asked for with of_current(). */
+/* The current task. Before v5.11 the verifier knows it as a number: fields are read with of_current(). */
 static __always_inline struct task_struct *current_task(void)
 {
 	if (has_helper(get_current_task_btf))
@@ -605,14 +603,14 @@ static __always_inline struct task_struct *current_task(void)
 	return (void *)bpf_get_current_task();
 }
 
-/* A field of the current task: a load where the verifier knows the task, else a read with checks. The way that is not taken is
- * cut off when the program is loaded.
+/* A field of the current task: a load where the verifier knows the task, else a read with checks. The branch that is not taken is removed
+ * when the program is loaded.
  */
 #define of_current(t, field)                                                                              \
 	(has_helper(get_current_task_btf) ? (t)->field : BPF_CORE_READ((t), field))
 
-/* Where the last entry into the kernel left the registers of a task: at the top of its stack. THREAD_SIZE of x86-64 has been
- * 16 kB since v3.15, 6538b8ea886e, but with KASAN, which nobody runs in earnest.
+/* Where the last entry into the kernel left the registers of a task: at the top of its stack. THREAD_SIZE of x86-64 has been 16 kB since
+ * v3.15, 6538b8ea886e, except with KASAN, which no production kernel has.
  */
 static __always_inline struct pt_regs *registers_of(struct task_struct *t)
 {
@@ -748,7 +746,7 @@ struct sock {
 	int sk_err;
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
 	__u8 sk_shutdown;
-	struct socket *sk_socket; /* of a connection that was not accepted yet: none */
+	struct socket *sk_socket; /* a connection that was not accepted yet has none */
 	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
 };
@@ -761,7 +759,7 @@ struct inet_connection_sock {
 };
 
 struct udp_sock {
-	struct sk_buff_head reader_queue; /* a reader takes all that has come at once (net/ipv4/udp.c, __skb_recv_udp; v4.13) */
+	struct sk_buff_head reader_queue; /* a reader takes all packets that have come at once (net/ipv4/udp.c, __skb_recv_udp; v4.13) */
 };
 
 struct tcp_sock {
@@ -776,12 +774,12 @@ struct tcp_sock {
 	__u32 srtt_us;
 	__u32 snd_una;
 	__u32 snd_nxt;
-	__u32 snd_sml; /* the end of the small packet that was sent last */
-	__u32 write_seq; /* the end of what was written */
+	__u32 snd_sml; /* the end of the last small packet sent */
+	__u32 write_seq; /* the end of the written data */
 	__u32 mss_cache;
 	__u8 nonagle : 4;
 	__u32 total_retrans; /* SYNs, too; not reset by an answer, as icsk_retransmits is */
-	__u64 first_tx_mstamp; /* us: when that was sent which was acknowledged last, or is on its way (net/ipv4/tcp_rate.c; v4.9) */
+	__u64 first_tx_mstamp; /* us: send time of the data that were acknowledged last, or are on their way (net/ipv4/tcp_rate.c; v4.9) */
 };
 
 struct socket {
@@ -808,7 +806,7 @@ enum {
 	SOCKFS_MAGIC = 0x534f434b,
 	ANON_INODE_FS_MAGIC = 0x09041934,
 	BDEVFS_MAGIC = 0x62646576,
-	SB_KERNMOUNT = 1 << 22, /* made by the kernel for itself: pipes, sockets, memfd */
+	SB_KERNMOUNT = 1 << 22, /* a mount that the kernel keeps for itself: pipes, sockets, memfd */
 	AF_UNIX = 1,
 	TS_COMPAT = 2,
 };
@@ -893,27 +891,27 @@ extern void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym __weak;
 
 #define as(type, at) ((type *)bpf_rdonly_cast((void *)(at), bpf_core_type_id_kernel(type)))
 
-/* The same task, but the verifier does not ask whether what hangs on it is trusted: for each such pointer, on each way to it, it
- * looks through all types of the kernel by name (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a). What is loaded is the same.
+/* The same task, but the verifier does not check whether pointers in it are trusted: for each such pointer, on each path to it, the
+ * verifier searches all types of the kernel by name (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a). The loaded value is the same.
  */
 static __always_inline struct task_struct *plain(struct task_struct *t)
 {
 	return bpf_ksym_exists(bpf_rdonly_cast) ? as(struct task_struct, t) : t;
 }
 
-/* The process that traces it (ptrace(2)), which is its parent meanwhile; 0: none does. */
+/* The process that traces the task (ptrace(2)), which is its parent meanwhile; 0: none. */
 static __always_inline __u32 tracer_of(struct task_struct *t)
 {
 	return plain(t)->ptrace ? plain(t)->parent->tgid : 0;
 }
 
-/* What the run queue of a task last read. */
+/* The last reading of the clock of a task's run queue. */
 static __always_inline __u64 clock_of(struct task_struct *t)
 {
 	return plain(t)->se.cfs_rq->rq->clock;
 }
 
-/* What the current task has open as `fd`; NULL: nothing. The table may change under us: only compare and read with checks. */
+/* The file that the current task has open as `fd`; NULL: none. The table may change under us: only compare and read with checks. */
 static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 {
 	struct file *file = 0;
@@ -940,7 +938,7 @@ static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 	return file;
 }
 
-/* The same of any task, by reads with checks. */
+/* The same for any task, by reads with checks. */
 static __always_inline struct file *file_of_task(struct task_struct *t, __u32 fd)
 {
 	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
@@ -951,7 +949,7 @@ static __always_inline struct file *file_of_task(struct task_struct *t, __u32 fd
 	return file;
 }
 
-/* The socket of an open file that an iterator gives out; NULL: it is none. */
+/* The socket of an open file that an iterator returns; NULL: the file is no socket. */
 static __always_inline struct socket *socket_of(struct file *file)
 {
 	if (has_helper(sock_from_file))
@@ -961,7 +959,7 @@ static __always_inline struct socket *socket_of(struct file *file)
 	return file->private_data;
 }
 
-/* What tells one open file from the next at the same address. */
+/* Distinguishes one open file from the next at the same address. */
 struct file_mark {
 	__u64 dentry;
 	__u64 name; /* and length, and parent: qstr.hash_len */
@@ -998,7 +996,7 @@ struct task_struct___throttled {
 	bool throttled;
 };
 
-/* Before: the queue of a group that is throttled, or lies below one that is. */
+/* Before v6.18: the queue of a group that is throttled, or lies below one that is. */
 struct cfs_rq___before_6_18 {
 	int throttle_count;
 };
@@ -1037,11 +1035,11 @@ typedef struct {
 } atomic_long_t;
 
 struct mutex {
-	atomic_long_t owner; /* with PREEMPT_RT there is none: an rt_mutex is in its place */
+	atomic_long_t owner; /* absent with PREEMPT_RT: an rt_mutex is in its place */
 };
 
 struct rw_semaphore {
-	atomic_long_t owner; /* with PREEMPT_RT there is none: an rwbase_rt is in its place */
+	atomic_long_t owner; /* absent with PREEMPT_RT: an rwbase_rt is in its place */
 };
 
 struct rt_mutex_base {
@@ -1093,7 +1091,7 @@ struct work_struct {
 
 #pragma clang attribute pop
 
-/* The function of the work item that a task runs; 0: it is no worker, or an idle one. */
+/* The function of the work item that a task runs; 0: the task is no worker, or an idle one. */
 static __always_inline __u64 work_of(struct task_struct *t)
 {
 	struct task_struct___before_5_17 *old = (void *)t;
@@ -1107,10 +1105,10 @@ static __always_inline __u64 work_of(struct task_struct *t)
 	return worker ? (__u64)BPF_CORE_READ(worker, current_func) : 0;
 }
 
-/* Raise a maximum that several CPUs raise. Without a compare-and-swap, which BPF has since v5.12 (5ffa25502b5a): before it a program
- * that has one is refused. Who is overtaken looks again, and raises it again. Lost is a maximum that a smaller one overwrites
- * after that: two CPUs end their longest within the same few nanoseconds, and one stands still between its load and its
- * store. What is reported then is too small by the difference of these two; sums are exact.
+/* Raise a maximum that several CPUs raise. Without a compare-and-swap, which BPF has since v5.12 (5ffa25502b5a): older kernels refuse a
+ * program that has one. A CPU that another one overtakes reads again, and raises the maximum again. A maximum is lost if a smaller one
+ * overwrites it after that: two CPUs end their longest within the same few nanoseconds, and one stands still between its load and its
+ * store. The reported maximum is then too small by the difference of these two; sums are exact.
  */
 static __always_inline void worsen(__u64 *worst, __u64 ns)
 {
@@ -1125,7 +1123,7 @@ static __always_inline void worsen(__u64 *worst, __u64 ns)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* The whole of it: the stride of an array is not relocated. */
+/* The struct with all its fields: the stride of an array is not relocated. */
 struct list_head___whole {
 	struct list_head *next, *prev;
 };
@@ -1148,7 +1146,7 @@ struct task_struct___member {
 
 #pragma clang attribute pop
 
-/* ---- wishes for quick wake-ups (latency) ---- */
+/* ---- requests for quick wake-ups (latency) ---- */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -1171,7 +1169,7 @@ struct __call_single_node {
 	unsigned int u_flags;
 };
 
-/* v6.4, 949fa3f11ced ("trace: Add trace points for csd") and its followers: nobody asks for it before. */
+/* v6.4, 949fa3f11ced ("trace: Add trace points for csd") and its followers: no program of ours uses it on older kernels. */
 struct __call_single_data {
 	struct __call_single_node node;
 };
@@ -1256,18 +1254,18 @@ struct tcp_sock___queue {
 	__u32 rcv_wnd;
 	__u32 chrono_start;   /* v4.10, 05b055e89121 ("tcp: instrument tcp sender limits chronographs") */
 	__u32 chrono_stat[3];
-	__u8 chrono_type : 2; /* no bit field any more in later stable kernels: CO-RE adjusts */
+	__u8 chrono_type : 2; /* a plain field in later stable kernels: CO-RE adjusts */
 };
 
 #pragma clang attribute pop
 
-/* include/net/tcp.h, linux/net.h: these numbers have not changed since they are there. */
+/* include/net/tcp.h, linux/net.h: these numbers have never changed. */
 enum {
 	TCP_CHRONO_RWND_LIMITED = 2,
 	IPPROTO_UDP = 17,
 };
 
-/* Memory of the packets in a socket's receive queue, and how much it may be. */
+/* Memory of the packets in a socket's receive queue, and its limit. */
 static __always_inline __u32 queue_used(const struct sock *sk)
 {
 	struct sock___queue *queue = (void *)sk;
@@ -1295,8 +1293,8 @@ static __always_inline __u32 packets_dropped(const struct sock *sk)
 	return BPF_CORE_READ(sk, sk_drops.counter);
 }
 
-/* The queue of the network device through which a socket sends, if packets are in it and some of them may be the socket's: one reference is
- * the socket's own, each byte that no device has taken yet another (net/core/sock.c, sk_free).
+/* The queue of the network device through which a socket sends, if packets are in it and some of them may be the socket's: the socket holds
+ * one reference itself, and one for each byte that no device has taken yet (net/core/sock.c, sk_free).
  */
 static __always_inline struct net_device *device_that_queues(const struct sock *sk)
 {
@@ -1309,7 +1307,7 @@ static __always_inline struct net_device *device_that_queues(const struct sock *
 	return dev && BPF_CORE_READ(dev, qdisc, q.qlen) ? dev : 0;
 }
 
-/* How far its peer may send. */
+/* How many bytes its peer may send. */
 static __always_inline __u32 window_open(const struct sock *sk)
 {
 	struct tcp_sock___queue *tcp = (void *)sk;
@@ -1372,9 +1370,9 @@ struct file_lock___before_6_9 {
 
 /* ---- time ---- */
 
-/* Nanoseconds between two readings of a clock; 0 if the later one is behind. bpf_ktime_get_ns() does not promise that of two CPUs'
- * readings, nor of one CPU's across an update of the timekeeper (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()), and the
- * clocks of two run queues differ.
+/* Nanoseconds between two readings of a clock; 0 if the later reading is the smaller. bpf_ktime_get_ns() does not promise growing readings
+ * on two CPUs, nor on one CPU across an update of the timekeeper (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()), and the clocks of
+ * two run queues differ.
  */
 static __always_inline __u64 elapsed(__u64 from, __u64 to)
 {
@@ -1389,8 +1387,8 @@ enum {
 	EEXIST = 17,
 };
 
-/* arch/x86/include/uapi/asm/ptrace.h: the whole of it, in an order that never changes. The verifier turns a load from the
- * context into one from the registers of the interrupted code.
+/* arch/x86/include/uapi/asm/ptrace.h: the whole struct, in an order that never changes. The verifier turns a load from the context into one
+ * from the registers of the interrupted code.
  */
 struct bpf_perf_event_data {
 	struct {
@@ -1410,12 +1408,12 @@ struct vm_area_struct {
 	struct mm_struct *vm_mm;
 	unsigned long vm_pgoff;
 	struct file *vm_file;
-	unsigned long vm_flags; /* v6.3, bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions"): in a union with what writes it */
+	unsigned long vm_flags; /* v6.3, bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions"): in a union with the field that is written */
 };
 
 #pragma clang attribute pop
 
-/* Nodes are aligned to 256 bytes; kind and flags are in the low bits of what points at them (include/linux/maple_tree.h). */
+/* Nodes are aligned to 256 bytes; kind and flags are in the low bits of the pointer to a node (include/linux/maple_tree.h). */
 #define MAPLE_NODE_MASK 255
 #define MAPLE_NODE_WORDS 32
 #define MAPLE_SLOTS 16

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Which locks are hot, and who is told to have held them. */
+/* Which locks are hot, and which tasks are reported to have held them. */
 #pragma once
 
 #include "lock_word.bpf.h"
 
 #define MSEC 1000000ULL
-/* A lock that somebody has waited for this long is hot: its holders are reported. */
+/* A lock that a task has waited for this long is hot: its holders are reported. */
 #define HOT_FROM (1 * MSEC)
-/* It cools down when nobody has waited that long for a second. */
+/* It cools down when no task has waited that long for a second. */
 #define COOLS_AFTER (1000 * MSEC)
 /* Per CPU and SLICE: 2,000 stacks and as many holders a second are 0.5 % of a CPU each. */
 #define SLICE (100 * MSEC)
 #define PER_SLICE 200
 #define HOT 1024
-/* A holder that stays is reported again after this. */
+/* A holder that keeps the lock is reported again after this. */
 #define TELL_AGAIN (50 * MSEC)
-/* A lock that changes hands more often is reported this often. */
+/* For a lock that changes hands more often, a holder is reported this often. */
 #define TELL_EVERY (MSEC / 2)
 
-/* Somebody held a lock. */
+/* A task held a lock. */
 struct locks_hold {
 	__u64 at;
 	__u64 lock;
@@ -29,7 +29,7 @@ struct locks_hold {
 	char comm[16];
 };
 
-/* The last long wait for a lock, and whom we told to hold it. */
+/* The last long wait for a lock, and the holder that was reported. */
 struct locks_hot {
 	__u64 lock;
 	__u64 waited_at;
@@ -70,9 +70,9 @@ struct {
 	__type(value, struct locks_hold);
 } hold_type SEC(".maps");
 
-/* Waits and holders that we saw and had no room for. */
+/* Waits and holders for which there was no room. */
 __u64 lost;
-/* Holders that we did not tell, to stay cheap. */
+/* Holders that were not reported, to stay cheap. */
 __u64 shed;
 
 static __always_inline bool may(__u64 now, bool hold)
@@ -98,7 +98,7 @@ static __always_inline struct locks_hot *hot_at(__u64 lock)
 	return bpf_map_lookup_elem(&hot, &at);
 }
 
-/* Tell that a task held a lock, by its pid; the rest is reported if the pointer still leads to it. */
+/* Report that a task held a lock, by its pid; the rest is reported if the pointer still leads to that task. */
 static __always_inline void tell_hold(__u64 lock, __u64 at, __u64 now, struct task_struct *task, __u32 pid, bool acquired,
 				      __u32 reader)
 {
@@ -129,7 +129,7 @@ static __always_inline void tell_hold(__u64 lock, __u64 at, __u64 now, struct ta
 	bpf_ringbuf_submit(hold, BPF_RB_NO_WAKEUP);
 }
 
-/* Who is in the word of a hot lock: told when it changes, and now and then if it stays. */
+/* The holder in the word of a hot lock: reported when it changes, and now and then if it stays. */
 static __always_inline void note_word(struct locks_hot *h, __u64 lock, struct lock_word *word, __u64 now)
 {
 	if (elapsed(h->reported_at, now) < (h->owner == word->pid ? TELL_AGAIN : TELL_EVERY))
@@ -139,7 +139,7 @@ static __always_inline void note_word(struct locks_hot *h, __u64 lock, struct lo
 	tell_hold(lock, now, now, word->task, word->pid, false, word->reader_owned);
 }
 
-/* The place of a lock among the hot ones, warmed if somebody has waited long for it; 0: it is not hot. */
+/* The place of a lock among the hot ones, made hot if a task has waited long for the lock; 0: it is not hot. */
 static __always_inline struct locks_hot *heat(__u64 lock, __u64 now, bool waited)
 {
 	struct locks_hot *h = hot_at(lock);

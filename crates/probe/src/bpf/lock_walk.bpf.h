@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who waits for a lock now: one walk over all tasks. Waits that began before we looked are known where the kernel notes
- * them for its own hung task detector.
+/* Which tasks wait for a lock now: one walk over all tasks. Waits that began before we attached are known where the kernel notes them for
+ * its own hung task detector.
  */
 #pragma once
 
@@ -56,7 +56,7 @@ static __always_inline bool blocked_at(struct task_struct *t, struct blocked *b)
 	return b->lock;
 }
 
-/* At the start, after the tracepoints: waits that have begun before. */
+/* At the start, after the tracepoints are attached: waits that have begun before. */
 SEC("iter/task")
 int seed(struct bpf_iter__task *ctx)
 {
@@ -76,13 +76,13 @@ int seed(struct bpf_iter__task *ctx)
 	now = bpf_ktime_get_ns();
 	read_lock_word(b.lock, b.kind, &word);
 	open_wait(w, place, t->pid, b.lock, b.kind, b.write, now, &word);
-	/* The kernel takes its note back before it fires the end: if that is still there, the end is still to come. */
+	/* The kernel clears its note before it fires the end: if the note is still there, the end is still to come. */
 	if ((!blocked_at(t, &still) || still.lock != b.lock) && w->since == now)
 		w->lock = 0;
 	return 0;
 }
 
-/* Tell those who wait now. */
+/* Report the tasks that wait now. */
 SEC("iter/task")
 int walk(struct bpf_iter__task *ctx)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who holds a kernel lock, from the word in which the lock itself keeps that. */
+/* Which task holds a kernel lock, from the word in which the lock itself keeps that. */
 #pragma once
 
 #include "shared.bpf.h"
 
-/* What a lock's word says. */
+/* Contents of a lock's word. */
 struct lock_word {
-	struct task_struct *task; /* 0: nobody, or this sort of lock does not say */
+	struct task_struct *task; /* 0: no task, or this sort of lock does not note it */
 	__u32 pid;
 	__u32 reader_owned; /* the task is the last reader, perhaps gone */
 };
@@ -41,8 +41,8 @@ static __always_inline void read_rwsem(__u64 lock, struct lock_word *word)
 	word->task = (void *)owner;
 }
 
-/* The owner's task and pid. The lock is there as long as somebody waits for it; its last reader or holder may be gone, and
- * what is in its place then makes no sense: pids are below PID_MAX_LIMIT.
+/* The owner's task and pid. The lock exists as long as a task waits for it. Its last reader or holder may be gone, and the memory in its
+ * place then makes no sense: pids are below PID_MAX_LIMIT.
  */
 static __always_inline void read_lock_word(__u64 lock, __u32 kind, struct lock_word *word)
 {

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who waits for which kernel lock, for how long, and who holds it?
+/* Which tasks wait for which kernel lock, for how long, and which task holds it?
  *
- * Every wait for a mutex, rwsem, rtmutex, percpu rwsem or semaphore that sleeps
- * (or, a mutex, spins) is summed by lock and, above 20 us, by call site. The
- * owner is read from the lock word when the wait begins, and again by a timer
- * while it lasts. Spinlocks fire the same tracepoints, also under the run
- * queue's lock: for them we return at once, without a lock, a clock or a map
- * that could be locked.
+ * Every wait for a mutex, rwsem, rtmutex, percpu rwsem or semaphore that sleeps (or, a mutex, spins) is summed by lock and, above 20 us, by
+ * call site. The owner is read from the lock word when the wait begins, and again by a timer while it lasts. Spinlocks fire the same
+ * tracepoints, also under the run queue's lock: for them we return at once, without a lock, a clock or a map that could be locked.
  *
- * Not seen: the optimistic spinning of rwsems, which fires nothing, and holders
- * that nobody waits for.
+ * Not seen: the optimistic spinning of rwsems, which fires nothing, and holders of locks that no task waits for.
  */
 #include "lock_holds.bpf.h"
 
@@ -17,10 +13,10 @@
 #define USEC 1000ULL
 #define MAX_ROWS 16384
 #define MAX_STACKS 8192
-/* Of shorter waits one in ONE_IN has a call site, the others are summed without: a stack costs 1 to 3 us. */
+/* Of shorter waits one in ONE_IN has a call site, the others are summed without one: a stack costs 1 to 3 us. */
 #define STACK_FROM (20 * USEC)
 #define ONE_IN 32
-/* Waits that the timer looks at again, by hash of the pid. */
+/* Waits that the timer reads again, by hash of the pid. */
 #define LISTED 512
 /* The timer of any CPU may do the walk, but not more often than this. */
 #define WALK_EVERY (4 * MSEC)
@@ -38,11 +34,11 @@ struct locks_row {
 	__u64 worst_ns;
 };
 
-/* Beside lock_waits, by pid: what only we need. */
+/* Besides lock_waits, by pid: values that only this object needs. */
 struct locks_begun {
 	struct task_struct *owner;
 	__u32 listed; /* place in `listed`, + 1 */
-	__u32 reader; /* the owner had it for reading */
+	__u32 reader; /* the owner held it for reading */
 };
 
 /* The window, CLOCK_MONOTONIC; 0: it has not begun, or ended. Set by user space. */
@@ -83,7 +79,7 @@ static __always_inline __u32 *listed_at(__u32 at)
 	return &((__u32 *)listed)[at & (LISTED - 1)];
 }
 
-/* Put a waiter where the timer looks. Two places may be its own; if both are taken it is not looked at again. */
+/* List a waiter for the timer. It may have either of two places; if both are taken, the timer does not read it again. */
 static __always_inline void list_wait(__u32 pid, struct locks_begun *b)
 {
 	__u32 at = pid * 2654435761U >> 23;
@@ -127,7 +123,7 @@ static __always_inline void open_wait(struct lock_wait *w, __u32 place, __u32 pi
 	list_wait(pid, b);
 }
 
-/* A mutex's wait begins with spinning and goes on asleep: begins follow each other, it is one wait. */
+/* A mutex's wait begins with spinning and goes on asleep: two begins follow each other, but it is one wait. */
 static __always_inline void begun_again(struct lock_wait *w, __u64 lock, struct lock_word *word)
 {
 	if (word->pid && word->pid != w->pid) {
@@ -154,7 +150,7 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 	place = place_by_pid(pid);
 	w = lock_wait_at(place);
 	if (!w || (w->lock && w->pid != pid)) {
-		__sync_fetch_and_add(&lost, 1); /* the place is another's */
+		__sync_fetch_and_add(&lost, 1); /* another task has the place */
 		return 0;
 	}
 	read_lock_word(lock, kind, &word);
@@ -164,8 +160,8 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 			return 0;
 		}
 		__sync_fetch_and_add(&lost, 1);
-		/* Older kernels have a writer of a percpu rwsem wait for RCU, and its mutexes, within the wait: the outer
-		 * one stands. No other wait has one within: then the end of the old one was missed.
+		/* On older kernels a writer of a percpu rwsem waits for RCU, and its mutexes, within the wait: the outer wait counts. Other
+		 * waits are not nested: if another one is open, its end was missed.
 		 */
 		if (w->kind == LOCK_PERCPU_RWSEM)
 			return 0;
@@ -178,7 +174,7 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 	return 0;
 }
 
-/* The part of a wait that lies in the window: objects are attached before it begins, and let go after it has ended. */
+/* The part of a wait that lies in the window: objects are attached before it begins, and detached after it has ended. */
 static __always_inline __u64 in_window(__u64 since, __u64 now)
 {
 	__u64 from = since > counts_from ? since : counts_from;
@@ -187,8 +183,8 @@ static __always_inline __u64 in_window(__u64 since, __u64 now)
 	return counts_from && to > from ? to - from : 0;
 }
 
-/* Sum a wait. When the table is full: with the lock's waits that have no call site, or with those of all locks that have no
- * row (lock 0; user space has made these rows before). So no time is lost, only whose it is.
+/* Sum a wait. When the table is full: with the lock's waits that have no call site, or with those of all locks that have no row (lock 0;
+ * user space has made these rows before). So no time is lost, only its lock or call site.
  */
 static __always_inline void sum(struct locks_key *key, __u64 ns)
 {
@@ -215,7 +211,7 @@ static __always_inline void sum(struct locks_key *key, __u64 ns)
 	worsen(&row->worst_ns, ns);
 }
 
-/* A wait is over: who held the lock when it began, and who has it now. */
+/* A wait is over: report which task held the lock when it began, and which task has it now. */
 static __always_inline void tell_holders(struct lock_wait *w, struct locks_begun *b, __u64 now, bool got_it)
 {
 	bool waited = elapsed(w->since, now) >= HOT_FROM;
@@ -266,7 +262,7 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 	if ((ns >= STACK_FROM || drawn()) && may(now, false))
 		key.stack = bpf_get_stackid(ctx, &sites, 0);
 	if (key.stack < 0)
-		key.stack = -1; /* two stacks of one hash: the first has the place */
+		key.stack = -1; /* two stacks with one hash: the first has the place */
 	tell_holders(w, b, now, !ret);
 	ns = in_window(w->since, now);
 	w->lock = 0;
@@ -275,7 +271,7 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 	return 0;
 }
 
-/* Look again at a wait that lasts. */
+/* Read the owner again of a wait that lasts. */
 static __always_inline void look_again(__u32 pid, __u64 now)
 {
 	struct lock_wait *w = lock_wait_at(place_by_pid(pid));
@@ -291,7 +287,7 @@ static __always_inline void look_again(__u32 pid, __u64 now)
 		return;
 	read_lock_word(lock, w->kind, &word);
 	if (w->lock != lock || w->since != since)
-		return; /* it ended while we looked */
+		return; /* it ended while we read */
 	if (word.pid && word.pid != pid) {
 		w->owner_again = word.pid;
 		w->reader_owned = word.reader_owned;

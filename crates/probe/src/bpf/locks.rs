@@ -1,4 +1,4 @@
-//! Who waits for which kernel lock, for how long, and who holds it? The kernel half is `locks.bpf.c`.
+//! Which tasks wait for which kernel lock, for how long, and which task holds it? The kernel half is `locks.bpf.c`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -38,25 +38,25 @@ pub const WHAT: &str = whyslow_model::Probe::KernelLocks.word();
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: kernel locks",
-    lost: "who holds the kernel lock that others wait for",
+    lost: "which task holds the kernel lock that others wait for",
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[],
     of_waits: true,
-    // Its timers are set when it is known whose the CPUs are.
+    // Its timers are set when it is known which CPUs are free for them.
     start: |slot, start| Ok(Some(Box::new(Locks::start(slot, start.shared, &[])?))),
 };
 
 /// Members of `enum lock_kind`: each has a row for the locks that have none, for reading and for writing.
 const KINDS: u16 = LOCK_SEMAPHORE as u16 + 1;
 
-/// How often each timer looks again at waits that last.
+/// How often each timer reads the owner again of waits that last.
 const HERTZ: u64 = 99;
-/// CPUs with such a timer: with one alone, whoever keeps interrupts off there would blind us.
+/// CPUs with such a timer: with one alone, code that keeps interrupts off there would blind us.
 const TIMERS: usize = 2;
 /// Waiters whose stack is taken when the window ends: 13 us each.
 const MAX_STACKS: u64 = 1000;
-/// Sights of holders that are kept, 64 bytes each: half a minute of the most that the kernel half tells.
+/// Records of holders that are kept, 64 bytes each: half a minute of the most that the kernel half reports.
 const MOST_HOLDS: usize = 200_000;
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -77,9 +77,9 @@ pub struct Row {
     pub lock: u64,
     /// `enum lock_kind` of the kernel half.
     pub kind: u32,
-    /// To be taken for writing.
+    /// The lock is wanted for writing.
     pub write: bool,
-    /// The waiters' kernel addresses, innermost first; empty: short waits, and what was over the rate.
+    /// The waiters' kernel addresses, innermost first; empty: short waits, and waits over the rate.
     pub frames: Vec<u64>,
     /// Waits that ended.
     pub count: u64,
@@ -96,15 +96,15 @@ pub struct Raw {
     pub rows: Vec<Row>,
     /// Waits that have not ended.
     pub open: Vec<locks_open>,
-    /// Holders of locks that somebody waited long for.
+    /// Holders of locks that a task waited long for.
     pub holds: Vec<locks_hold>,
-    /// Holders that were not told, to stay cheap.
+    /// Holders that were not reported, to stay cheap.
     pub shed: u64,
 }
 
 impl<'slot> Locks<'slot> {
-    /// Load, attach, and find the waits that have begun already: the window begins. `cpus`: as of `watch`; none, where it is
-    /// not known yet which of them are somebody's own.
+    /// Load, attach, and find the waits that have begun already: the window begins. `cpus`: as for `watch`; none, where it is not known yet
+    /// which CPUs are reserved for a task.
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         shared: Option<Shared<'_>>,
@@ -166,7 +166,7 @@ impl<'slot> Locks<'slot> {
         Ok(self)
     }
 
-    /// Look again at waits that last, from the first of these CPUs, and from no others.
+    /// Read the owners of waits that last again, from the first of these CPUs, and from no others.
     pub fn watch(&mut self, cpus: &[u32]) -> Result<(), Missing> {
         self.timers.clear();
         for cpu in cpus.iter().take(TIMERS) {
@@ -176,7 +176,7 @@ impl<'slot> Locks<'slot> {
         Ok(())
     }
 
-    /// The window begins now, and lasts until `end` is reported: what lies outside is not told.
+    /// The window begins now, and lasts until `end` is reported: waits outside it are not reported.
     pub fn begin(&mut self) {
         self.counts_from = host::monotonic_ns();
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
@@ -184,7 +184,7 @@ impl<'slot> Locks<'slot> {
         }
     }
 
-    /// The window has ended when it was so long.
+    /// The window has ended after this time.
     pub fn end(&mut self, window: Duration) {
         let ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
@@ -192,13 +192,13 @@ impl<'slot> Locks<'slot> {
         }
     }
 
-    /// Who waits for a lock at this moment, and who owns it: all tasks are looked at once.
-    /// `since` is 0 where the wait's begin was not seen.
+    /// Tasks that wait for a lock at this moment, and the lock's owner: one walk over all tasks. `since` is 0 where the wait's begin was
+    /// not seen.
     pub fn sample(&self) -> Result<Vec<locks_open>, Missing> {
         Ok(walk(WHAT, &self.walk)?.chunks_exact(size_of::<locks_open>()).map(value).collect())
     }
 
-    /// The window ends: detach, and tell.
+    /// The window ends: detach, and report.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.told()
     }

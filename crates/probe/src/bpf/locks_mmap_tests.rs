@@ -50,7 +50,7 @@ impl Pages {
     }
 
     fn protect(&self, how: i32) {
-        // SAFETY: the mapping is ours, and nobody touches its bytes.
+        // SAFETY: the mapping is ours, and no thread touches its bytes.
         assert_eq!(unsafe { libc::mprotect(self.0, self.1, how) }, 0);
     }
 
@@ -59,7 +59,7 @@ impl Pages {
     fn look(&self) -> (u64, bool) {
         let (slept, preempted) = switches();
         let (mut byte, began) = (0u8, Instant::now());
-        // SAFETY: asks for one page, whose answer is one byte.
+        // SAFETY: queries one page; the answer is one byte.
         assert_eq!(unsafe { libc::mincore(self.0, 4096, &raw mut byte) }, 0);
         let took = began.elapsed().as_nanos() as u64;
         let (sleeps, preemptions) = switches();
@@ -97,7 +97,7 @@ struct Contention {
     ready: u64,
 }
 
-/// One thread protects the pages, over and over, while another looks at one of them.
+/// One thread protects the pages, over and over, while another queries one of them.
 fn contend(pages: &Pages) -> Contention {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -109,7 +109,7 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     probe.begin();
     let seen = await_wait(&probe, pid, 20_000_000);
     if seen.wait.since == 0 {
-        eprintln!("not run: this kernel does not note who blocks a task");
+        eprintln!("not run: this kernel does not note the lock holder that blocks a task");
         return;
     }
     let (seen, _) = probe.finish().unwrap();

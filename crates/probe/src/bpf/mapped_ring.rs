@@ -1,15 +1,15 @@
-//! A ring buffer that stays mapped from the first look into it.
+//! A ring buffer that stays mapped from its first read on.
 //!
-//! To map one of 16 MiB sets 8,192 page table entries, since its data is there twice (kernel/bpf/ringbuf.c), and to unmap
-//! it clears them: some milliseconds for a look at what is mostly empty, twenty times a second. It is mapped from the first look to the last:
-//! a child that is forked before or later has no part of it.
+//! To map one of 16 MiB sets 8,192 page table entries, since its data is there twice (kernel/bpf/ringbuf.c), and to unmap it clears them:
+//! some milliseconds to read a ring that is mostly empty, twenty times a second. It is mapped from the first read to the last: a child that
+//! is forked before or later has no part of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{Error, MapCore, Result, RingBuffer, RingBufferBuilder};
 
-/// Records that are taken before the caller looks whether it is to stop: some ten milliseconds of work. A kernel half that
-/// fills the ring faster than we empty it must not keep us for ever.
+/// Records that are taken before the caller checks whether it must stop: some ten milliseconds of work. A kernel half that fills the ring
+/// faster than we empty it must not keep us for ever.
 const A_TURN: usize = 10_000;
 /// Records that are copied at a time: some ten KiB of rows, 1 MiB of the longest names.
 const A_LOT: usize = 256;
@@ -57,26 +57,26 @@ impl Mapped {
         Ok(Self { ring: builder.build()?, lot })
     }
 
-    /// So many at most; how many there were.
+    /// Take at most so many; returns how many there were.
     fn take(&self, most: usize, note: &mut impl FnMut(&[u8])) -> Result<usize> {
         let taken = self.ring.consume_raw_n(most);
-        // Those before an error are taken, too.
+        // Records before an error are taken, too.
         self.lot.lock().unwrap_or_else(PoisonError::into_inner).give(note);
         usize::try_from(taken).map_err(|_| Error::from_raw_os_error(-taken))
     }
 }
 
-/// Of one map: all its looks are to be into the same.
+/// For one map: all its reads have to use the same ring.
 #[derive(Default)]
 pub(crate) struct MappedRing(Option<Mapped>);
 
 impl MappedRing {
-    /// Take some of what waits. True: there may be more.
+    /// Take some of the records. True: there may be more.
     pub fn take_some(&mut self, map: &dyn MapCore, note: impl FnMut(&[u8])) -> Result<bool> {
         self.take(map, A_TURN, note).map(|taken| taken >= A_TURN)
     }
 
-    /// Take what waits, and no more than the ring can hold: for the end, when nothing fills it any longer. It is unmapped then.
+    /// Take all records, and no more than the ring can hold: for the end, when no program fills it any longer. It is unmapped then.
     pub fn take_all(&mut self, map: &dyn MapCore, note: impl FnMut(&[u8])) -> Result<()> {
         let taken = self.take(map, (map.max_entries() / LEAST_RECORD) as usize, note);
         self.0 = None;
@@ -92,7 +92,7 @@ impl MappedRing {
     }
 }
 
-/// Until fewer come than were asked for, or `most` have.
+/// Until fewer come than were requested, or `most` have.
 fn in_lots(most: usize, mut take: impl FnMut(usize) -> Result<usize>) -> Result<usize> {
     let mut taken = 0;
     while taken < most {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What did memory cost the tasks that needed it: reclaim, refaults, swap-in, pauses of writers?
  *
- * Reclaim is timed from its tracepoints. For pages of files one page in 16 is followed, chosen by a hash of (inode,
- * index): when such a page is evicted or dropped it is remembered by whom, and when the page is added again it was a
- * refault if the task's own cgroup had evicted it at its limit; otherwise it was taken from whoever had it before, if it is
- * the same one who reads it again. A page that is added for the first time is neither, however fast it streams by. Not seen:
- * pages evicted before the window.
+ * Reclaim is timed from its tracepoints. For pages of files one page in 16 is followed, chosen by a hash of (inode, index). When such a
+ * page is evicted or dropped, the evictor is noted. When the page is added again, it was a refault if the task's own cgroup had evicted it
+ * at its limit. Otherwise it was taken from its former user, if the same user reads it again. A page that is added for the first time is
+ * neither, however fast it streams by. Not seen: pages evicted before the window.
  */
 #include "kernel.bpf.h"
 
 #define MAX_ROWS 8192
 #define MAX_INSIDE 8192
 #define MAX_EVICTED 65536
-/* One page in so many is followed: bounds the cost of a full page cache to a hash and a compare a page. */
+/* One page in so many is followed: this limits the cost of a full page cache to a hash and a compare per page. */
 #define STRIDE 16
 #define STRIDE_BITS 4
 #define MAX_FOLIO_GROUPS 32 /* 2 MiB folios: 512 pages */
@@ -48,7 +47,7 @@ struct memory_row {
 	__u64 taken_at_limit;
 	__u64 taken_by_reclaim;
 	__u64 dropped;
-	/* Who took most at a limit or dropped most, by a majority vote (Boyer and Moore): a session and a way, with its last
+	/* The session that took most at a limit or dropped most, by a majority vote (Boyer and Moore): a session and a way, with its last
 	 * process. It took at least as many pages as it has votes.
 	 */
 	__u64 votes;
@@ -58,8 +57,8 @@ struct memory_row {
 	__u32 unused;
 };
 
-/* Who had a page evicted, and who had it before: the memory cgroup that it was charged to, and if it was added in the window
- * the session.
+/* The evictor of a page, and the owner that had the page before: the memory cgroup that it was charged to, and if it was added in the
+ * window the session.
  */
 struct memory_eviction {
 	__u64 cgroup;
@@ -83,7 +82,7 @@ struct memory_page {
 	__u32 index;
 };
 
-/* Preallocated, all: folios are deleted from the page cache with interrupts off. */
+/* All are preallocated: folios are deleted from the page cache with interrupts off. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ROWS);
@@ -98,7 +97,7 @@ struct {
 	__type(value, struct memory_inside);
 } inside SEC(".maps");
 
-/* Pages that were evicted or dropped. Forgets the oldest: 65,536 samples stand for 4 GiB. */
+/* Pages that were evicted or dropped. The map drops the oldest: 65,536 samples stand for 4 GiB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_EVICTED);
@@ -106,7 +105,7 @@ struct {
 	__type(value, struct memory_eviction);
 } evicted SEC(".maps");
 
-/* By whom pages were added: a session. */
+/* The session that added a page. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_EVICTED);
@@ -116,7 +115,7 @@ struct {
 
 /* Tasks that we saw but could not note. */
 __u64 lost;
-/* The kernel's own measure of a pause is jiffies; how long one is shows in two readings of both clocks. */
+/* The kernel measures a pause in jiffies; two readings of both clocks show how long a jiffy is. */
 __u64 first_jiffies, first_ns, last_jiffies, last_ns;
 
 static void key_of_current(struct memory_key *key)
@@ -236,7 +235,7 @@ struct span {
 	__u32 end;
 };
 
-/* Where a folio lies in its file; false if no page of it can be followed, which is most often so. */
+/* Where a folio lies in its file; false if no page of it can be followed, which is the usual case. */
 static __always_inline bool span_of(struct folio *folio, struct span *span)
 {
 	struct inode *inode = folio->mapping->host;
@@ -282,7 +281,7 @@ static __always_inline bool is_write(__s64 call)
 	return call == NR_WRITE || call == NR_PWRITE64 || call == NR_WRITEV || call == NR_PWRITEV || call == NR_PWRITEV2;
 }
 
-/* Whether who adds a page had it before, and reads it again: what is written is not read. */
+/* Whether the task that adds a page had it before, and reads it again: a write does not read it. */
 static __always_inline bool is_again(struct memory_eviction *by, struct memory_key *key, __u32 session)
 {
 	if (is_write(call_of((void *)bpf_get_current_task_btf())))
@@ -344,9 +343,9 @@ int BPF_PROG(added, struct folio *folio)
 	return 0;
 }
 
-/* Whether the current task tells the kernel to forget pages: posix_fadvise(2), or a write to a file of /proc, of which
- * /proc/sys/vm/drop_caches is the one that does (fs/drop_caches.c). Pages go for many other reasons: their file is cut,
- * written past the cache, changed on another host.
+/* Whether the current task makes the kernel drop pages: posix_fadvise(2), or a write to a file of /proc; among these
+ * /proc/sys/vm/drop_caches is the one that does (fs/drop_caches.c). Pages go for many other reasons: their file is truncated, written past
+ * the cache, changed on another host.
  */
 static __always_inline bool drops(struct task_struct *t)
 {
@@ -364,7 +363,7 @@ static __always_inline bool drops(struct task_struct *t)
 	return file && BPF_CORE_READ(file, f_inode, i_sb, s_magic) == PROC_SUPER_MAGIC;
 }
 
-/* Who evicts a page, and in which way; false: not known. Reclaim that is none of these runs with PF_MEMALLOC, too. */
+/* The process that evicts a page, and in which way; false: not known. Reclaim that is none of these runs with PF_MEMALLOC, too. */
 static __always_inline bool evictor(struct memory_eviction *by)
 {
 	struct task_struct *t = (void *)bpf_get_current_task_btf();

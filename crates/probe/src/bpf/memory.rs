@@ -76,7 +76,7 @@ impl<'slot> Memory<'slot> {
             paused_by_parts: (arguments == Some(12))
                 .then(|| skel.progs.paused_by_parts.attach())
                 .transpose()?,
-            // Each page fault would pay for it: only where there is something to swap in.
+            // Each page fault would pay for it: only where there is swap.
             swapped: swap.then(|| skel.progs.swapped.attach()).transpose()?,
             ..skel.links
         };
@@ -84,7 +84,7 @@ impl<'slot> Memory<'slot> {
         Ok(Self { skel, clocks })
     }
 
-    /// One row a task that did memory work, a reclaim that still goes on counted up to now.
+    /// One row per task that did memory work; a reclaim that still goes on counts up to now.
     pub fn rows(&self) -> Result<Vec<table::Memory>, Missing> {
         walk(WHAT, &self.clocks)?;
         let jiffy_ns = self.jiffy_ns();
@@ -111,14 +111,14 @@ impl<'slot> Memory<'slot> {
         })
     }
 
-    /// Tasks that the kernel half saw and could not note.
+    /// Tasks that the kernel half saw but could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
 impl Probe for Memory<'_> {
-    /// Sums start anew, reclaims that go on stay known.
+    /// Sums start anew; reclaims that go on stay known.
     fn begin(&mut self) -> Result<(), Missing> {
         clear(&self.skel.maps.rows);
         Ok(())
@@ -138,7 +138,7 @@ fn parts(key: &memory_key) -> Key {
     (key.pid, key.tgid, key.cgroup)
 }
 
-/// How many arguments this kernel's pauses of writers are reported with. Reads all of BTF: 25 ms, to be asked in good time.
+/// How many arguments this kernel's pauses of writers are reported with. Reads all of BTF: 25 ms, to be called in good time.
 #[must_use]
 pub fn pause_arguments(btf: &Btf<'_>) -> Option<usize> {
     arguments_of(btf, "balance_dirty_pages")
@@ -152,7 +152,7 @@ fn arguments_of(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     proto.len().checked_sub(1) // the first is the tracepoint's own data
 }
 
-/// What a map holds. An entry that left since its key was listed is not an error.
+/// All entries of a map. An entry that left since its key was listed is not an error.
 fn entries(map: &libbpf_rs::MapMut<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let found = |key: Vec<u8>| map.lookup(&key, MapFlags::ANY).ok().flatten().map(|bytes| (key, bytes));
     map.keys().filter_map(found).collect()
@@ -195,12 +195,12 @@ fn named((pid, tgid, cgroup): Key, row: &memory_row, jiffy_ns: u64) -> table::Me
     }
 }
 
-/// Whether some page was seen to go, and to come back.
+/// Whether some page was seen to be evicted or dropped, and to come back.
 fn came_back(row: &memory_row) -> bool {
     [row.refaulted, row.taken_at_limit, row.taken_by_reclaim, row.dropped].iter().any(|pages| *pages > 0)
 }
 
-/// Whether anything is there to swap in from: a line below the heading of /proc/swaps.
+/// Whether there is swap: a line below the heading of /proc/swaps.
 fn has_swap(root: &Path) -> bool {
     std::fs::read_to_string(root.join("proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
 }
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((seen.pages_refaulted, probe.lost()), (0, 0));
     }
 
-    /// Tells the kernel to drop what it has of a file's pages.
+    /// Tells the kernel to drop the cached pages of a file.
     fn drop_pages(file: &Path) {
         let open = fs::File::open(file).unwrap();
         // SAFETY: the descriptor is open; the advice concerns the page cache of this file only.
@@ -342,14 +342,14 @@ mod tests {
         let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
         for _ in 0..3 {
             ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
-            drop_pages(&file); // we are of its session
+            drop_pages(&file); // we are in its session
         }
         let seen = of_group(&probe.rows().unwrap(), &group);
         assert!(seen.pages_added > 2 * 16 * PAGES_A_MIB, "{seen:?}");
         assert_eq!((seen.pages_dropped, seen.taken_at_least), (0, 0), "{seen:?}");
     }
 
-    /// What another session cuts off and lets grow again has new pages: nobody took the old ones.
+    /// A file that another session truncates and extends again has new pages: no session took the old ones.
     #[test]
     fn root_pages_of_a_file_that_is_cut_were_dropped_by_nobody() {
         let Some(group) = limited(64) else { return };
@@ -402,7 +402,7 @@ mod tests {
         }
     }
 
-    /// A child in the group that writes to each of `pages` new pages, `passes` times over; its end is awaited.
+    /// A child in the group that writes to each of `pages` new pages, `passes` times over; waits for its end.
     fn touch_in(group: &Group, pages: usize, passes: usize) {
         let procs = std::ffi::CString::new(group.file("cgroup.procs").to_str().unwrap()).unwrap();
         // SAFETY: the child of a process with threads makes system calls and writes to its own mapping, no more.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How many packets does a run of the receive softirq take, and which limit stops it? Whose receive queues are full?
+/* How many packets does a run of the receive softirq take, and which limit stops it? Which sockets have full receive queues?
  *
- * Sums per CPU, of polls, not of packets. When a run began is known from the
- * irq object. Sockets are looked at by walking the files of all tasks, a few
- * times a window: that names their owners, in all network namespaces.
+ * Sums per CPU, of polls, not of packets. The irq object notes when a run began. Sockets are read by a walk over the files of all tasks, a
+ * few times in a window: that names their owners, in all network namespaces.
  */
 #include "soft.bpf.h"
 #include "napi_split.bpf.h"
@@ -34,11 +33,11 @@ struct napi_socket {
 	__u32 window;
 	__u32 drops;
 	__u32 held;
-	__u32 queued; /* packets in the queue of its device; 0: none of its own */
+	__u32 queued; /* packets in the queue of its device; 0: none of this socket */
 	__u32 unused;
 	char comm[16];
 	char device[16];
-	char qdisc[16]; /* what sort of queue */
+	char qdisc[16]; /* kind of queue */
 };
 
 /* For the skeleton: the iterator's record. */
@@ -98,8 +97,8 @@ static void tell(struct seq_file *seq, struct task_struct *t, const struct sock 
 	bpf_seq_write(seq, s, sizeof(*s));
 }
 
-/* A queue with a rate or a delay of its own (net/sched/sch_tbf.c, sch_htb.c, sch_hfsc.c, sch_netem.c). All others are filled by whoever sends
- * much.
+/* A queue with a rate or a delay of its own (net/sched/sch_tbf.c, sch_htb.c, sch_hfsc.c, sch_netem.c). All other queues fill because
+ * senders send much.
  */
 static bool is_shaper(const char *id)
 {
@@ -120,8 +119,8 @@ static void note_queue(struct napi_socket *s, const struct sock *sk)
 	bpf_probe_read_kernel_str(s->device, sizeof(s->device), dev->name);
 }
 
-/* Sockets of which there is something to tell: a queue that is half full, packets dropped, a sender held up, by its peer or by the queue of its
- * own device.
+/* Sockets with something to report: a queue that is half full, packets dropped, a sender held up, by its peer or by the queue of its own
+ * device.
  */
 SEC("iter/task_file")
 int queues(struct bpf_iter__task_file *ctx)

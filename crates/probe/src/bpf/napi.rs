@@ -1,5 +1,5 @@
-//! How many packets does a run of the receive softirq take, which limit stops it, and whose receive queues are full? The
-//! kernel half is `napi.bpf.c`; when a run began is read from the irq object's map (`soft.bpf.h`).
+//! How many packets does a run of the receive softirq take, which limit stops it, and which receive queues are full? The kernel half is
+//! `napi.bpf.c`; the begin of a run is read from the irq object's map (`soft.bpf.h`).
 
 mod sockets;
 
@@ -30,7 +30,7 @@ pub const WHAT: &str = whyslow_model::Probe::ReceivedPackets.word();
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: received packets",
-    lost: "which limit stops the receive softirq, and who reads too late",
+    lost: "which limit stops the receive softirq, and which process reads too late",
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
@@ -38,7 +38,7 @@ pub const ENTRY: Entry = Entry {
     start: |slot, start| Ok(Some(Box::new(Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?))),
 };
 
-/// What the kernel has where nobody changed it.
+/// The kernel's default.
 const USUAL_BUDGET: u64 = 300;
 /// Before v4.12 (7acf8a1e8a28) the limit was two ticks, without a setting.
 const USUAL_TICKS: u64 = 2;
@@ -86,7 +86,7 @@ impl<'slot> Napi<'slot> {
         let Some(soft) = soft else {
             return Err(Missing::skipped(
                 WHAT,
-                "when a softirq began is reported by the interrupt probe, which did not start",
+                "the interrupt probe, which reports when a softirq began, did not start",
             ));
         };
         Self::load(slot, soft, Limits::read()).map_err(|err| not_started(&err))
@@ -116,7 +116,7 @@ impl<'slot> Napi<'slot> {
         })
     }
 
-    /// One row a CPU that polled.
+    /// One row per CPU that polled.
     pub fn rows(&self) -> Result<Vec<table::Poll>, Missing> {
         let now = self.counted()?;
         let rows = now.iter().enumerate().map(|(cpu, now)| {
@@ -132,7 +132,7 @@ impl<'slot> Napi<'slot> {
         Ok(self.queues.rows(self.limits.tick_ns, window))
     }
 
-    /// Sockets that were seen and not noted.
+    /// Sockets that were seen but could not be noted.
     pub fn lost(&self) -> u64 {
         self.queues.left
     }
@@ -147,18 +147,18 @@ impl<'slot> Napi<'slot> {
 impl Probe for Napi<'_> {
     fn begin(&mut self) -> Result<(), Missing> {
         self.before = self.counted()?;
-        // Queues are looked at again and again: a look that took too long costs none of the rest.
+        // Queues are read several times: a read that took too long costs none of the rest.
         self.first_look = self.queues.look(&self.walk, Duration::ZERO);
         Ok(())
     }
 
-    /// Look at the queues again, if it is time to, and costs little.
+    /// Read the queues again, if it is time to, and costs little.
     fn poll(&mut self, at: Duration) -> bool {
         let _ = self.queues.look_again(&self.walk, at);
         false
     }
 
-    /// Without the hooks of the softirq nobody knows which run a poll is of.
+    /// Without the hooks of the softirq it is not known which run a poll belongs to.
     fn let_go(&mut self) {
         self.skel.links.polled = None;
     }
@@ -167,7 +167,7 @@ impl Probe for Napi<'_> {
         ending.keep(self.first_look.clone());
         let polls = match self.skel.links.polled {
             Some(_) => self.rows(),
-            None => Err(Missing::skipped(WHAT, "a CPU had too many softirqs to look at each")),
+            None => Err(Missing::skipped(WHAT, "a CPU had too many softirqs to check each")),
         };
         ending.tables.polls = ending.keep(polls);
         ending.tables.sockets = ending.keep(self.sockets(ending.window));

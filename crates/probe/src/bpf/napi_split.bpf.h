@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Why a run of the receive softirq stopped: the kernel's own question after each poll, asked again.
+/* Why a run of the receive softirq stopped: the kernel's own test after each poll, repeated here.
  *
- * net_rx_action (net/core/dev.c, since v4.12, 7acf8a1e8a28): budget -= work of the poll; if (budget <= 0 or jiffies are at
- * the limit) time_squeeze++ and out, also where the poll left nothing to do. It does not look at need_resched: what
- * softnet_stat counts and neither limit explains, is said to be neither. No helper of BPF is called here: the tests compile it
- * for the host, too.
+ * net_rx_action (net/core/dev.c, since v4.12, 7acf8a1e8a28): budget -= work of the poll; if (budget <= 0 or jiffies are at the limit)
+ * time_squeeze++ and out, also where the poll left nothing to do. It does not check need_resched: a stop that softnet_stat counts and
+ * neither limit explains is reported as neither. No BPF helper is called here: the tests compile it for the host, too.
  */
 #pragma once
 
 struct napi_cpu {
-	/* The run that polls are of now. */
+	/* The run that polls belong to now. */
 	unsigned long long run;
 	unsigned long long done;
 	unsigned long long stopped;
@@ -23,7 +22,7 @@ struct napi_cpu {
 	unsigned long long time_stops;
 	unsigned long long time_ns;
 	unsigned long long time_packets;
-	/* Polls of threads and of busy polling: of no run. */
+	/* Polls of threads and of busy polling: they belong to no run. */
 	unsigned long long other_polls;
 	unsigned long long other_packets;
 };
@@ -52,7 +51,7 @@ static inline enum napi_stop napi_polled(struct napi_cpu *cpu, unsigned long lon
 	return cpu->stopped;
 }
 
-/* It stopped after `ns`. */
+/* The run stopped after `ns`. */
 static inline void napi_stopped(struct napi_cpu *cpu, unsigned long long ns)
 {
 	if (cpu->stopped == BY_BUDGET) {

@@ -50,7 +50,7 @@ struct Run {
 
 const TICK_NS: u64 = 4_000_000;
 
-/// What net_rx_action counts, and what we are to make of it; the lines that the hook sees go to `lines`.
+/// The kernel's count in net_rx_action, and the result that we expect; the lines that the hook sees go to `lines`.
 fn simulate(runs: &[Run], budget: u64, limit: u64, lines: &mut String) -> [u64; 9] {
     use std::fmt::Write as _;
     let mut sums = [0; 9];
@@ -101,8 +101,8 @@ proptest! {
     }
 }
 
-/// Packets of one CPU for another, in a network namespace of our own, on its loopback. Each is for all readers, and a long
-/// filter of each makes it as expensive as is wanted: the other CPU's backlog fills.
+/// Packets of one CPU for another, in a network namespace of our own, on its loopback. Each goes to all readers, and a long filter makes
+/// each as expensive as needed: the other CPU's backlog fills.
 struct Flood {
     socket: UdpSocket,
     readers: Vec<UdpSocket>,
@@ -202,7 +202,7 @@ fn round(napi: &mut Napi<'_>, flood: &mut Flood) -> (u64, Vec<table::Poll>) {
         flood.more_readers(if flood.readers.len() < 400 { 20 } else { 0 });
         flood.send(500);
     }
-    // The two are read one after the other: at a moment when nothing goes on between them.
+    // The two are read one after the other: at a moment when nothing happens between them.
     loop {
         let reported = squeezes();
         let rows = napi.rows().unwrap();
@@ -232,7 +232,7 @@ fn root_the_split_adds_up_to_the_kernels_own_count() {
             assert!(row.time_ns >= row.time_stops * (row.limit_ns - napi.limits.tick_ns), "{row:?}");
             assert!(row.packets >= row.budget_packets + row.time_packets && row.polls >= row.runs, "{row:?}");
         }
-        // A run may have begun before the hook was there, and a tick may come between the kernel's question and ours.
+        // A run may have begun before the hook was there, and a tick may come between the kernel's test and ours.
         assert!(ours <= reported + 1, "kernel {reported}, ours {ours}");
         if reported <= ours + 1 {
             return;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What runs on the CPUs?
  *
- * A cpu-clock timer on each CPU takes the stack it interrupts. With interrupts
- * off the timer is late and its sample falls on the instruction that enables
- * them: a gap between two samples is evidence of its own, and is noted.
+ * A cpu-clock timer on each CPU takes the stack it interrupts. With interrupts off the timer is late and its sample falls on the
+ * instruction that enables them: a gap between two samples is evidence of its own, and is noted.
  *
- * Whether a busy thread works or only waits shows in its code and in its
- * registers: both are kept, in spin.bpf.h.
+ * A busy thread's code and registers show whether it works or only waits: spin.bpf.h keeps both.
  */
 #include "kernel.bpf.h"
 #include "python.bpf.h"
@@ -23,7 +21,7 @@ struct oncpu_key {
 	__u32 kernel_mode;
 	__u64 user; /* the number of its frames; 0: none */
 	char comm[16];
-	__u64 ip;   /* user address: where it is, or in the kernel where it will return to; 0: none */
+	__u64 ip;   /* user address: where the thread is, or in the kernel where it will return to; 0: none */
 	__s32 call; /* in a system call: its number; else -1 */
 	__u32 pad;
 };
@@ -40,7 +38,7 @@ struct oncpu_cpu {
 	__u64 worst_gap_ns;
 };
 
-/* Two sets: one is filled while user space empties the other, so that neither is ever full of what was met first. */
+/* Two sets: one is filled while user space empties the other, so that the stacks that were seen first fill neither. */
 struct oncpu_stacks {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(max_entries, MAX_STACKS);
@@ -65,12 +63,12 @@ struct oncpu_users {
 struct oncpu_stacks stacks SEC(".maps"), stacks_2 SEC(".maps");
 struct oncpu_users users SEC(".maps"), users_2 SEC(".maps");
 struct oncpu_counts counts SEC(".maps"), counts_2 SEC(".maps");
-/* If a set is full before user space comes: whose the samples are, without stacks. */
+/* If a set is full before user space empties it: samples by thread, without stacks. */
 struct oncpu_counts bare SEC(".maps"), bare_2 SEC(".maps");
 
-/* Which set is filled: user space says so. */
+/* Which set is filled: user space chooses it. */
 __u32 second;
-/* Rows that the set has that is filled. */
+/* Rows in the set that is filled now. */
 __u64 noted;
 
 struct {

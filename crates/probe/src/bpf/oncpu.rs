@@ -45,13 +45,13 @@ unsafe impl plain::Plain for user_stack {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::OnCpuSamples.word();
-/// ... and of what is lost when only the owner of a sample could be noted.
+/// ... and of the samples for which only the owner could be noted.
 pub const CODE: &str = whyslow_model::Probe::Code.word();
 
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: on-CPU samples",
-    lost: "which function burns the CPU, and who only waits there",
+    lost: "which function uses the CPU, and which thread only waits there",
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
@@ -62,25 +62,25 @@ pub const ENTRY: Entry = Entry {
     },
 };
 
-/// Samples a second on each CPU. Neither is in step with the tick.
+/// Samples a second on each CPU. Neither rate is in step with the tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// A host that is only looked at.
+    /// A host that is only observed.
     Calm,
-    /// A command whose time is asked for: a run of 100 ms has fifty samples, at 15 to 20 us each.
+    /// A command whose time the user asked for: a run of 100 ms has fifty samples, at 15 to 20 us each.
     Close,
 }
 
 impl Pace {
     fn hertz(self) -> u64 {
         match self {
-            // A thread that gets a twentieth of two CPUs for 3 s is met 60 times: its time is told to a quarter. 0.3 % of a CPU.
+            // A thread that gets a twentieth of two CPUs for 3 s is sampled 60 times: its time is known to a quarter. 0.3 % of a CPU.
             Pace::Calm => 199,
             Pace::Close => 499,
         }
     }
 
-    /// CPU time for names and unwinding while the window lasts. Who asks for one command wants its callers; a host has other work.
+    /// CPU time for names and unwinding while the window lasts. A user who runs one command wants its callers; a host has other work.
     fn budget(self) -> Budget {
         match self {
             Pace::Calm => Budget { credit: Duration::from_millis(10), share: 0.006 },
@@ -97,16 +97,16 @@ impl Pace {
 
 /// Rows and stacks of each of the two sets of tables on a host of up to 128 CPUs; twice as many on larger ones.
 const MAX_STACKS: u32 = 16_384;
-/// Samples without stacks are one row a thread: half of what the others have, and so many at least.
+/// Samples without stacks are one row per thread: half as many rows as the others have, and at least so many.
 const LEAST_BARE: u32 = 1024;
-/// A set is changed for the other when a part of it is in use: a stack finds its place taken by another as often as there are
-/// stacks, and what 512 CPUs meet until the next look has room.
+/// A set is exchanged for the other when a part of it is in use: a stack finds its place taken by another as often as there are stacks, and
+/// there is room for the samples of 512 CPUs until the next poll.
 const CHANGED_AT: u32 = 4;
 
-/// Callers that are missing are told of from this part of the samples on.
+/// Missing callers are reported from this part of the samples on.
 const CUT_IS_TOLD: u64 = 10;
 
-/// Beats after which a set is emptied to ask for names, however little is in it.
+/// Beats after which a set is emptied to look up names, however little is in it.
 const NAMED_EVERY: u32 = 7;
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -118,28 +118,28 @@ pub struct OnCpu<'slot> {
     rows: u32,
     gathered: Gathered,
     namer: Option<Namer>,
-    /// Why there is none.
+    /// Why there is no namer.
     unnamed: Option<Missing>,
     without_room: u64,
-    /// Beats since names were asked for.
+    /// Beats since names were looked up.
     beats: u32,
-    /// The set that is to be emptied: nobody fills it any more.
+    /// The set that is to be emptied: the kernel half no longer fills it.
     full: Option<u32>,
 }
 
 /// One stack on CPU.
 pub struct Hit {
-    /// Who.
+    /// Thread and process.
     pub key: oncpu_key,
-    /// How often.
+    /// Samples.
     pub count: u64,
-    /// Of these: the registers were all as in the thread's sample before.
+    /// Samples with all registers as in the thread's sample before.
     pub same: u64,
-    /// ... a system call that had just returned would have given back 0.
+    /// ... with rax 0, as after a system call that has just returned 0.
     pub zero: u64,
     /// ... -EAGAIN.
     pub again: u64,
-    /// There was no room to tell in which code.
+    /// There was no room to note the code.
     pub bare: bool,
     /// Kernel addresses, innermost first.
     pub kernel: Vec<u64>,
@@ -147,9 +147,9 @@ pub struct Hit {
     pub user: Vec<u64>,
 }
 
-/// Code around an address at which somebody was met.
+/// Code around an address that was sampled.
 pub struct Code {
-    /// Whose.
+    /// The process that ran it.
     pub tgid: u32,
     /// The block of addresses that it was kept for.
     pub block: u64,
@@ -162,7 +162,7 @@ pub struct Code {
 /// Addresses of one block have all but this many low bits in common.
 pub const BLOCK_BITS: u32 = super::constants::spin_h::SPIN_BLOCK.ilog2();
 
-/// All that was seen on the CPUs.
+/// All samples.
 #[derive(Default)]
 pub struct Raw {
     /// Stacks.
@@ -171,7 +171,7 @@ pub struct Raw {
     pub codes: Vec<Code>,
 }
 
-/// What is said of CPUs that are kept for somebody, and not sampled for that reason.
+/// The note on CPUs that are reserved, and not sampled for that reason.
 #[must_use]
 pub fn spared(cpus: &[u32], why: &str) -> Option<MissingNote> {
     let named: Vec<String> = cpus.iter().take(NAMED).map(u32::to_string).collect();
@@ -180,17 +180,17 @@ pub fn spared(cpus: &[u32], why: &str) -> Option<MissingNote> {
         more => format!(" and {more} more"),
     };
     let reason = format!(
-        "they are {why}: a timer would disturb whom they are kept for; whyslow cpu --all-cpus sets it"
+        "they are {why}: a timer would disturb the tasks they are kept for; whyslow cpu --all-cpus sets it"
     );
     (!cpus.is_empty())
         .then(|| Missing::skipped(format!("{WHAT} of CPU {}{more}", named.join(", ")), reason).into())
 }
 
-/// CPUs that are named; what more there are is counted.
+/// CPUs that are named; the others are counted.
 const NAMED: usize = 8;
 
 impl<'slot> OnCpu<'slot> {
-    /// Load it; it will look at `cpus`.
+    /// Load it; it will sample `cpus`.
     pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32], pace: Pace) -> Result<Self, Missing> {
         let rows = if cpus.len() > 128 { 2 * MAX_STACKS } else { MAX_STACKS };
         Self::load_with(slot, cpus, pace, room::rows(rows)).map_err(|err| missing(WHAT, &err))
@@ -268,9 +268,9 @@ impl<'slot> OnCpu<'slot> {
         Ok(probe)
     }
 
-    /// See to it that there is room. To be called a few times a second.
+    /// Make sure that there is room. To be called a few times a second.
     ///
-    /// A set of tables is emptied a call after it was changed for the other: by then no sample is on its way into it.
+    /// A set of tables is emptied one call after it was exchanged for the other: by then no sample is on its way into it.
     pub fn poll(&mut self) -> Result<(), Missing> {
         if let Some(namer) = &mut self.namer {
             namer.listen();
@@ -289,7 +289,7 @@ impl<'slot> OnCpu<'slot> {
         Ok(())
     }
 
-    /// Stop the timers and tell what they saw.
+    /// Stop the timers and report their samples.
     pub fn finish(&mut self) -> Result<Raw, Missing> {
         self.timers.clear();
         self.empty(0)?;
@@ -358,17 +358,17 @@ impl<'slot> OnCpu<'slot> {
         Ok(values.iter().map(|bytes| value(bytes)).collect())
     }
 
-    /// Samples of which only the owner could be noted.
+    /// Samples for which only the owner could be noted.
     pub fn without_room(&self) -> u64 {
         self.without_room
     }
 
-    /// What of user code is not told of, and why.
+    /// Which parts of user code are not known, and why.
     fn short(&self) -> Vec<MissingNote> {
         let Some(bss) = self.skel.maps.bss_data.as_ref() else { return Vec::new() };
         let skipped = |what: &str, why: String| MissingNote::from(Missing::skipped(what, why));
         let (all, cut) = (bss.user_walks_begun, bss.user_walks_cut);
-        // In each window some are: tables are made of what was met.
+        // In each window some are missing: tables are made for code that was sampled.
         let many = cut > all / CUT_IS_TOLD;
         let cut = many.then(|| {
             let why = format!(
@@ -378,13 +378,17 @@ impl<'slot> OnCpu<'slot> {
             skipped("callers of user code", why)
         });
         let counted = [
-            ("files of user code", bss.user_files_refused, "frames lie in more files than there are numbers"),
+            (
+                "files of user code",
+                bss.user_files_refused,
+                "frames lie in files for which there was no number left",
+            ),
             (
                 "functions of Python",
                 bss.python_codes_refused,
-                "frames are of more functions than there are numbers",
+                "frames are of functions for which there was no number left",
             ),
-            ("user code", bss.users_refused, "samples have more different stacks than there is room for"),
+            ("user code", bss.users_refused, "samples had stacks for which there was no room left"),
         ];
         let counted = counted.into_iter().filter(|(_, count, _)| *count > 0);
         cut.into_iter()
@@ -451,7 +455,7 @@ impl Probe for OnCpu<'_> {
     }
 }
 
-/// What the sampler tells of CPUs, in their rows.
+/// Fill in the sampler's values of each CPU.
 fn note_gaps(rows: &mut Vec<table::Cpu>, seen: &[oncpu_cpu]) {
     for (cpu, gaps) in seen.iter().enumerate().filter(|(_, cpu)| cpu.samples > 0) {
         let at = rows.iter().position(|row| row.cpu == cpu as u32).unwrap_or_else(|| {
@@ -464,7 +468,7 @@ fn note_gaps(rows: &mut Vec<table::Cpu>, seen: &[oncpu_cpu]) {
     }
 }
 
-/// Take all rows of a table that nobody fills. Before v5.6 (05799638005f) one by one.
+/// Take all rows of a table that is no longer filled. Before v5.6 (05799638005f) one by one.
 fn take_all(map: &MapMut<'_>, most: u32) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     if let Ok(rows) = map.lookup_and_delete_batch(most, MapFlags::ANY, MapFlags::ANY) {
         return Ok(rows.collect());
@@ -569,7 +573,7 @@ mod tests {
         assert!(hits.iter().any(|hit| hit.key.pid == me && !hit.user.is_empty()));
     }
 
-    /// A hundred threads fill tables of 64 rows; then one comes that works, and must be reported as what it is.
+    /// A hundred threads fill tables of 64 rows; then another one works, and must be reported as what it is.
     fn met_after_the_tables_are_full(polled: bool) -> (f64, f64, u64) {
         let mut slot = MaybeUninit::uninit();
         let mut probe = OnCpu::load_with(&mut slot, &[0, 1], Pace::Close, 64).unwrap();
@@ -613,10 +617,10 @@ mod tests {
         assert!(bare < 0.5 && lost == 0, "{bare} of it has no stack");
         let (ratio, bare, lost) = met_after_the_tables_are_full(false);
         assert!((0.6..1.5).contains(&ratio), "sampled {ratio} of its time");
-        assert!(bare > 0.9 && lost == 0, "nobody made room: whose time it is is known all the same");
+        assert!(bare > 0.9 && lost == 0, "no room was made: the thread of the time is known all the same");
     }
 
-    /// A sample that falls into a row between its reading and its removal is in neither: no table is emptied that is filled.
+    /// A sample that falls into a row between its reading and its removal is in neither: a table is not emptied while it is filled.
     #[test]
     fn root_only_the_set_that_nobody_fills_is_emptied() {
         let mut slot = MaybeUninit::uninit();

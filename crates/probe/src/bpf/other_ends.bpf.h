@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who holds the other end of the connection that a client waits at, when the window ends and nothing has ended that wait.
+/* Which process holds the other end of a connection that a client waits at, when the window ends and nothing has ended that wait.
  *
- * What ended a wait says who was waited for; of one that lasts only the connection itself tells. The walk over tasks notes what is
- * wanted: of those who are followed any client's connection, of the others one that may have asked. The walk over
- * files finds who has its other end open, or the listening socket in whose queue it is: a connection that nobody has accepted is no file
- * of anybody's. Nothing is written, no lock is taken but those of the iterators.
+ * The event that ends a wait shows what the client waited for; for a wait that lasts, only the connection itself shows it. The walk over
+ * tasks notes the ends to look for: any connection of a followed client, and of other clients one through which they may have asked. The
+ * walk over files finds the process that has the other end open, or the listening socket in whose queue it is: no process has a file for a
+ * connection that was not accepted yet. Nothing is written, no lock is taken but those of the iterators.
  *
- * A service that has been asked may have asked others: what it waits at is all that it has open, so that its requests tell what the
- * answer waits for. The first walk over files notes the requests of all, the next one finds who is to answer them.
+ * A service that a client has asked may have asked other services. It may wait for any of its open connections, so its requests show what
+ * the answer waits for. The first walk over files notes the requests of all processes, the next one finds the processes that are to answer
+ * them.
  */
 #pragma once
 
@@ -15,12 +16,12 @@
 #include "parked.bpf.h"
 
 #define MAX_WANTED 4096
-/* Of those who are not followed a wait is asked about that has lasted for so long, or is one of many looks. */
+/* For a client that is not followed, a wait is looked up if it has lasted for so long, or is in poll() or epoll_wait(). */
 #define LASTING (15 * MSEC)
-/* Of processes that share one. */
+/* Processes that share one end. */
 #define MOST_AT_END 16
 
-/* Several processes have that end: which of them has asked is not known. */
+/* Several processes have that end: which of them made the request is not known. */
 #define SHARED 4294967295
 
 /* include/linux/fs.h */
@@ -30,36 +31,36 @@
 enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER, OTHER_PIPE, OTHER_FILE };
 enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD, ASKED_QUEUED };
 
-/* One end, as its holder has it; of a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
- * told. Of a pipe its mode stands for a port. Of a lock on a file: the open file through which it was taken, and `peer` is its inode.
+/* One end, as its holder has it; for a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
+ * reported. For a pipe its mode stands for a port. For a lock on a file: the open file through which it was taken, and `peer` is its inode.
  */
 struct other_key {
 	__u8 local[16];
 	__u8 peer[16];
 	__u16 local_port;
 	__u16 peer_port;
-	__u32 netns; /* of an address that does not leave its host: each network namespace has its own */
+	__u32 netns; /* for an address that does not leave its host: each network namespace has its own */
 	__u64 object;
 	__u32 kind;
 	__u32 unused;
 };
 
 struct other_end {
-	__u32 index; /* of the rows that want it, from 1 */
+	__u32 index; /* number of the rows that want it, from 1 */
 	__u32 count; /* of `holders`, and more */
 	__u32 holders[MOST_AT_END];
 	__u32 asked; /* enum other_asked */
-	__u32 may_be_queued; /* it has a listener's key, too */
+	__u32 may_be_queued; /* it may be in a listen queue: it has a listener's key, too */
 	__u32 sent; /* ticks since this end sent something, and one; 0: not known */
-	__u32 walk; /* the walk over files that looks for it */
-	__u32 asker; /* of a request that was noted: the process, or SHARED */
-	__u32 connecting; /* it has asked for a connection */
-	__u32 sends; /* it waits until the other end takes what it sends, whichever of both is the service */
+	__u32 walk; /* the walk over files that searches for it */
+	__u32 asker; /* the process that made a noted request, or SHARED */
+	__u32 connecting; /* it has requested a connection */
+	__u32 sends; /* it waits until the other end takes what it sends, whichever of the two is the service */
 	__u32 watch; /* enum watch (parked.bpf.h) */
 	__u32 unused;
-	__u32 taker; /* of a lock on a file: `holders` are the oldest process that has it open, and this one if it has */
+	__u32 taker; /* for a lock on a file: `holders` are the oldest process that has it open, and this one if it has */
 	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
-	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
+	__u64 listener; /* unix socket: the address that it shares with its listener; UDP: IPPROTO_UDP; a listener itself: its socket */
 };
 
 /* Filled in the context of the reading process. */
@@ -71,7 +72,7 @@ struct {
 	__type(value, struct other_end);
 } other_ends SEC(".maps");
 
-/* One in the making, and its listener's: the walks have no room for them on their stacks. */
+/* An end that is being built, and its listener's: the walks have no room for them on their stacks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2);
@@ -93,7 +94,7 @@ static __always_inline struct other_end *fresh_end(void)
 	return fresh(0);
 }
 
-/* The same of the key of a file. */
+/* The same for the key of a file. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -101,18 +102,18 @@ struct {
 	__type(value, struct other_key);
 } new_key SEC(".maps");
 
-/* How many are wanted, and how many could not be noted. */
+/* How many ends are wanted, and how many could not be noted. */
 __u32 wanted;
 __u64 unwanted;
 
-/* In ticks: when the closing walk began. What is sent while files are walked is another matter. */
+/* In ticks: when the closing walk began. Data that are sent while files are walked do not count. */
 __u64 ended_at;
 
 /* Walks over files that have begun. */
 __u32 walks;
 
-/* Who has been asked, as far as walks before have found out: of unix sockets only their requests are noted. Every service has one that leads to
- * the journal, and it does not say whether something was asked.
+/* Processes that earlier walks found to have been asked: of their unix sockets only requests are noted. Every service has one that leads to
+ * the journal, and it does not show whether something was asked.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -142,13 +143,13 @@ static __always_inline void note_key(struct other_key *key, const struct sched_e
 		key->netns = ends->netns;
 }
 
-/* Who has sent so much and was told nothing sends news, and asks for nothing. */
+/* A process that has sent so many segments and received nothing sends news, and makes no request. */
 #define SENDS_NEWS 64
-/* In ticks; what seems to be longer was sent after the window. */
+/* In ticks; data that seem to be older were sent after the window. */
 #define LONGEST (1U << 30)
 
-/* Of a connection of TCP: has this end sent since data came last? In ticks both may be one, and then only the first request is known. They
- * count 32 bits of ticks.
+/* For a TCP connection: has this end sent since data came last? Both may lie in one tick, and then only the first request is known. The
+ * values are 32 bits of ticks.
  */
 static __always_inline __u32 has_asked(const struct sock *sk)
 {
@@ -156,7 +157,7 @@ static __always_inline __u32 has_asked(const struct sock *sk)
 	__u32 now = ended_at, sent = now - BPF_CORE_READ(tcp, lsndtime);
 	__u32 came = now - BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ack.lrcvtime);
 
-	/* Both are set when the connection is made (net/ipv4/tcp_input.c, tcp_finish_connect), a tick apart if it comes between. */
+	/* Both are set when the connection is made (net/ipv4/tcp_input.c, tcp_finish_connect), a tick apart if one passes in between. */
 	if (!BPF_CORE_READ(tcp, bytes_sent))
 		return ASKED_NOT;
 	if (!BPF_CORE_READ(tcp, bytes_received))
@@ -166,7 +167,7 @@ static __always_inline __u32 has_asked(const struct sock *sk)
 	return sent < came ? ASKED_SENT : ASKED_NOT;
 }
 
-/* Not read yet by who has this end. */
+/* Data that the holder of this end has not read yet. */
 static __always_inline bool has_unread(const struct sock *sk, __u32 kind)
 {
 	if (kind == OTHER_LISTENER && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP && BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen))
@@ -187,7 +188,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.peer_port = own.local_port;
 	other.netns = own.netns;
 	note_key(key, &other);
-	if (own.protocol == IPPROTO_UDP) { /* all send to one socket of the service's */
+	if (own.protocol == IPPROTO_UDP) { /* all clients send to one socket of the service */
 		end->may_be_queued = !!key->netns;
 		end->listener = IPPROTO_UDP;
 		return key->netns;
@@ -210,10 +211,12 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 
 static __always_inline bool want_unix(struct other_key *key, struct other_end *end, struct unix_sock *sk)
 {
-	const __u32 dgram = 2; /* SOCK_DGRAM: all send to one socket of the service's */
+	const __u32 dgram = 2; /* SOCK_DGRAM: all clients send to one socket of the service */
 	struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
 
-	/* A client's end has no name, and a service's has. Who cannot send waits for whoever reads there, be it a datagram. */
+	/* A client's end has no name, and a service's has. A task that cannot send waits for the reader of the other end, also with
+	 * datagrams.
+	 */
 	if (!peer || (!end->sends && BPF_CORE_READ((struct sock *)sk, sk_type) == dgram))
 		return false;
 	if (!end->sends && (BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr)))
@@ -221,7 +224,7 @@ static __always_inline bool want_unix(struct other_key *key, struct other_end *e
 	key->kind = OTHER_UNIX;
 	key->object = (__u64)peer;
 	end->asked = has_unread((struct sock *)peer, OTHER_UNIX) ? ASKED_UNREAD : ASKED_UNKNOWN;
-	/* accept() gives it one (net/unix/af_unix.c, sock_graft) */
+	/* accept() gives the socket its sk_socket (net/unix/af_unix.c, sock_graft) */
 	end->may_be_queued = !BPF_CORE_READ((struct sock *)peer, sk_socket);
 	end->listener = (__u64)BPF_CORE_READ(peer, addr);
 	return true;
@@ -244,7 +247,7 @@ static __always_inline void note_listener(const struct other_key *key, const str
 		unwanted++;
 }
 
-/* The service of a connection that nobody has accepted may listen at its address, or at any. */
+/* The service of a connection that was not accepted yet may listen at the connection's address, or at any. */
 static __always_inline void want_listener(const struct other_key *connection, __u64 object)
 {
 	struct other_key key = { .kind = OTHER_LISTENER, .netns = connection->netns, .object = object };
@@ -261,7 +264,7 @@ static __always_inline void want_listener(const struct other_key *connection, __
 	note_listener(&key, end);
 }
 
-/* It is to be looked for: its number, 0 if there is no room. */
+/* Look for this end: returns its number, 0 if there is no room. */
 static __always_inline __u32 note_wanted(const struct other_key *key, struct other_end *end)
 {
 	end->index = wanted + 1;
@@ -276,8 +279,8 @@ static __always_inline __u32 note_wanted(const struct other_key *key, struct oth
 	return end->index;
 }
 
-/* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
- * closing walk.
+/* Look for this socket's other end: returns its number, 0 if it is not looked for. Global: the verifier checks it once, and not on each
+ * path through the closing walk.
  */
 __noinline __u32 want_end(__u64 sk, __u32 followed, __u32 sends)
 {
@@ -300,7 +303,7 @@ static __always_inline bool is_pipe(struct file *file)
 	return (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) == 0010000;
 }
 
-/* The same of a pipe: who waits to write is owed that somebody reads; who waits to read may wait for something to do. */
+/* The same for a pipe: a task that waits to write waits for a reader; a task that waits to read may wait for something to do. */
 __noinline __u32 want_pipe(__u64 at)
 {
 	struct file *file = (void *)at;
@@ -317,7 +320,7 @@ __noinline __u32 want_pipe(__u64 at)
 	return known ? known->index : note_wanted(&key, end);
 }
 
-/* Open files with a lock are looked for. */
+/* Open files with a lock that the walk looks for. */
 __u32 files_wanted;
 
 static __always_inline struct other_key *file_key(struct file *file)
@@ -333,7 +336,7 @@ static __always_inline struct other_key *file_key(struct file *file)
 	return key;
 }
 
-/* Who has a file open, and with it a lock that others wait for and `taker` took. */
+/* The processes that have a file open, and with it a lock that other tasks wait for and `taker` took. */
 __noinline __u32 want_file(__u64 file, __u32 taker)
 {
 	struct other_end *end = fresh_end(), *known;
@@ -347,7 +350,7 @@ __noinline __u32 want_file(__u64 file, __u32 taker)
 	return known ? known->index : note_wanted(key, end);
 }
 
-/* What a row waits at, so far for `ns`. Of looks at many the last may be short. */
+/* The end that a row waits at, so far for `ns`. Of many polls the last one may be short. */
 static __always_inline void want(struct sched_span *span, struct task_struct *t, __u64 ns, bool followed)
 {
 	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
@@ -364,7 +367,7 @@ static __always_inline void want(struct sched_span *span, struct task_struct *t,
 		span->other_end = want_pipe((__u64)file_of_task(t, span->args[0]));
 }
 
-/* Both have sent in one tick, and are on one host: who did so last is told by another clock. */
+/* Both have sent in one tick, and are on one host: another clock shows which of them sent last. */
 static __always_inline __u32 who_sent_last(const struct other_end *end, const struct sock *service)
 {
 	__u64 theirs = BPF_CORE_READ((const struct tcp_sock *)service, first_tx_mstamp);
@@ -374,8 +377,8 @@ static __always_inline __u32 who_sent_last(const struct other_end *end, const st
 	return end->sent_us > theirs ? ASKED_SENT : ASKED_NOT;
 }
 
-/* A service that has told something some times, was told something as often, and has read nothing of it: what a subscriber says to the news
- * (acknowledgements) asks for nothing. Of a greeting, and a first request, there are one or two segments (data_segs_out, data_segs_in).
+/* A service that has sent some segments, has received as many, and has read none of them: what a subscriber sends in answer to news
+ * (acknowledgements) is no request. A greeting, and a first request, take one or two segments (data_segs_out, data_segs_in).
  */
 static __always_inline bool tells_unasked(const struct sock *service)
 {
@@ -385,7 +388,7 @@ static __always_inline bool tells_unasked(const struct sock *service)
 	return BPF_CORE_READ(tcp, data_segs_out) > 2 && BPF_CORE_READ(tcp, data_segs_in) > 2 && unread == (__u32)BPF_CORE_READ(tcp, bytes_received);
 }
 
-/* The files of one process come one after another. */
+/* The iterator returns the files of one process one after another. */
 static __always_inline void found(const struct other_key *key, __u32 process, const struct sock *sk)
 {
 	struct other_end *end = bpf_map_lookup_elem(&other_ends, key);
@@ -400,12 +403,12 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 	end->count++;
 }
 
-/* In ticks, and one: what was sent later nobody has had time to answer. */
+/* In ticks, and one: a request that was sent later than this could not be answered in time. */
 #define SOON 2
 /* include/net/sock.h */
 #define RCV_SHUTDOWN 1
 
-/* A request of this process. All requests of TCP are noted by the first walk. */
+/* A request of this process. The first walk notes all requests over TCP. */
 static __always_inline void note_request(struct sock *sk, __u32 family, __u32 process)
 {
 	struct other_end *end = fresh_end(), *known;
@@ -415,7 +418,7 @@ static __always_inline void note_request(struct sock *sk, __u32 family, __u32 pr
 		return;
 	if (family == AF_UNIX ? !is_followed(process) && !bpf_map_lookup_elem(&asked_processes, &process) : walks != 1)
 		return;
-	/* Whoever shuts his end down for what comes awaits nothing: so services have the journal open. */
+	/* A client that shuts its end down for reading awaits no answer: services have the journal open in this way. */
 	if (BPF_CORE_READ(sk, sk_shutdown) & RCV_SHUTDOWN)
 		return;
 	if (!want_socket(&key, end, sk) || (end->asked == ASKED_NOT && !end->may_be_queued) || end->listener == IPPROTO_UDP)
@@ -424,7 +427,7 @@ static __always_inline void note_request(struct sock *sk, __u32 family, __u32 pr
 		return;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known) {
-		if (known->sends) /* whether something was asked is not known */
+		if (known->sends) /* whether it made a request is not known */
 			return;
 		known->asker = !known->asker || known->asker == process ? process : SHARED;
 		return;
@@ -433,7 +436,7 @@ static __always_inline void note_request(struct sock *sk, __u32 family, __u32 pr
 	note_wanted(&key, end);
 }
 
-/* A listening socket with somebody in its queue; of UDP any that is connected to nobody. */
+/* A listening socket with a connection in its queue; for UDP any socket that is not connected. */
 static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 process)
 {
 	struct other_key key = { .kind = OTHER_LISTENER };
@@ -456,7 +459,7 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 	end = bpf_map_lookup_elem(&other_ends, &key);
 	if (!end || end->walk != walks)
 		return;
-	/* Of several processes' sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
+	/* Of several processes' sockets at one address (SO_REUSEPORT), it is not known in which queue the connection is. */
 	if (end->listener && end->listener != (__u64)sk && (end->count != 1 || end->holders[0] != process))
 		end->count = MOST_AT_END + 1;
 	end->listener = (__u64)sk;
@@ -481,7 +484,7 @@ static __always_inline void found_socket(struct sock *sk, struct file *file, __u
 		key.kind = OTHER_UNIX;
 		key.object = (__u64)sk;
 	} else {
-		/* Of two ends of which none was accepted, as far as is known, nobody is the service. */
+		/* Of two ends of which neither was accepted, as far as is known, neither is the service. */
 		note_ends(&ends, sk);
 		if (ends.protocol == IPPROTO_UDP && ends.local_port && ends.serves)
 			found_listener(sk, family, process);
@@ -507,7 +510,7 @@ static __always_inline void found_pipe(struct file *file, __u32 process)
 	found(&key, process, 0);
 }
 
-/* Through this file a lock is held now: its address may be another file's since it was wanted. */
+/* A lock is held through this file now: its address may be another file's since it was wanted. */
 static __always_inline bool is_locked_through(struct file *file)
 {
 	struct file_lock_context *context = BPF_CORE_READ(file, f_inode, i_flctx);
@@ -531,7 +534,7 @@ static __always_inline bool is_locked_through(struct file *file)
 	return false;
 }
 
-/* A build inherits it to all that it starts: of many the oldest counts. */
+/* A build inherits the file to all the processes that it starts: of many the oldest counts. */
 __noinline int found_file(__u64 at, __u64 task)
 {
 	struct task_struct *t = (void *)task;

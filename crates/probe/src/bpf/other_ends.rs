@@ -1,4 +1,4 @@
-//! Who has the other end of what somebody waits at or has asked through. The kernel half is `other_ends.bpf.h`.
+//! Which process has the other end of a connection that a task waits at, or has asked through. The kernel half is `other_ends.bpf.h`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use super::{ENDS, Sched, other_end, other_key, sched_ends};
 
 /// A million open files take 0.2 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
-/// Two find out whom those have asked who are asked, through TCP; two more are needed for each unix socket on the way.
+/// Two walks find the processes that an asked process has asked itself, through TCP; each unix socket on the way takes two more.
 const MOST_WALKS: u32 = 16;
 
 impl Sched<'_> {
-    /// Walk all open files, if anybody waits at a connection of whose other end we want to know, or may have asked through one of many. Each walk
-    /// finds those to whom the ones before have led.
+    /// Walk all open files, if a task waits at a connection whose other end we want to know, or may have asked through one of many. Each
+    /// walk finds the processes to which the walks before have led.
     pub(super) fn find_ends(&mut self) -> Result<(), Missing> {
         let wanted = |sched: &Self| sched.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.wanted);
         if wanted(self) == 0 && !self.follows {
@@ -34,7 +34,7 @@ impl Sched<'_> {
                 break;
             }
         }
-        // Of a walk that was cut nobody knows whom it would have met.
+        // The processes that an incomplete walk did not reach are not known.
         let all: Vec<_> = self.all_ends().into_iter().filter(|(_, end)| end.walk <= whole).collect();
         self.seen.other_ends = ends_by_row(&all);
         self.seen.requests = requests(&all);
@@ -43,13 +43,13 @@ impl Sched<'_> {
         let too_many = || {
             Missing::skipped(
                 ENDS,
-                format!("too many wait or have asked: {unwanted} of them are not asked about"),
+                format!("too many clients wait or have asked: {unwanted} of them were not looked up"),
             )
         };
         let epolls = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.epolls_left_out);
         let too_many_epolls = || {
             let reason = format!(
-                "too many wait for events: of {epolls} it is not known whether they look at a client"
+                "too many tasks wait for events: for {epolls} epolls it is not known whether they watch a client"
             );
             Missing::skipped(ENDS, reason)
         };
@@ -74,7 +74,7 @@ impl Sched<'_> {
         map.keys().filter_map(|key| Some((value(&key), value(&of(&key)?)))).collect()
     }
 
-    /// Whose requests the next walk is to note, too: where somebody is followed, of those who have been asked. False: nobody's.
+    /// Note the processes whose requests the next walk records, too: processes that have been asked, if tasks are followed. False: none.
     fn note_asked(&self, known: &mut HashSet<u32>) -> bool {
         let holders = |end: other_end| end.holders.into_iter().take(end.count as usize);
         let is_asked = |key: &other_key| self.follows && key.kind != other_ends_h::OTHER_FILE;
@@ -86,7 +86,7 @@ impl Sched<'_> {
     }
 }
 
-/// By the number in the rows that want them. Of a connection that nobody has accepted it is who has the listening socket.
+/// By the number in the rows that want them. For a connection that was not accepted yet it is the process with the listening socket.
 pub(super) fn ends_by_row(all: &[(other_key, other_end)]) -> HashMap<u32, other_end> {
     let listeners = all.iter().filter(|(key, end)| key.kind == other_ends_h::OTHER_LISTENER && end.count > 0);
     let listeners: HashMap<_, _> = listeners.map(|(key, end)| (queue(key), end)).collect();
@@ -103,7 +103,7 @@ fn requests(all: &[(other_key, other_end)]) -> Vec<(sched_ends, other_end)> {
     requests.filter_map(|(key, found)| Some((address(key), end(found)?))).collect()
 }
 
-/// Of a connection: the address that was asked.
+/// The address that a connection was made to.
 fn address(key: &other_key) -> sched_ends {
     let family = if key.kind == other_ends_h::OTHER_INET { libc::AF_INET6 as u32 } else { 0 };
     sched_ends { family, peer: key.local, peer_port: key.local_port, ..Default::default() }

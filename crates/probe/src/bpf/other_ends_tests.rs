@@ -1,4 +1,4 @@
-//! Clients of ours wait at connections whose other end children of ours have.
+//! Clients of ours wait at connections with the other end in children of ours.
 
 use std::os::fd::AsRawFd as _;
 
@@ -7,7 +7,7 @@ use whyslow_model::timeline::Asked;
 use super::*;
 use crate::bpf::sched::other_ends::ends_by_row;
 
-/// How a client of ours has a connection whose other end a child of ours has.
+/// How a client of ours has a connection with the other end in a child of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lasting {
     unix: bool,
@@ -19,9 +19,9 @@ struct Lasting {
     is_answered: bool,
     polls: bool,
     followed: bool,
-    /// Nobody has accepted it.
+    /// It was not accepted.
     queued: bool,
-    /// The other end tells of its own accord, again and again, and reads nothing that the client says to that.
+    /// The other end sends of its own accord, again and again, and reads nothing that the client answers.
     tells: bool,
 }
 
@@ -36,13 +36,13 @@ impl Lasting {
         Lasting { unix: is(0), sends, is_read, is_answered, polls: is(4), followed: is(5), queued, tells }
     }
 
-    /// A unix socket does not tell when it has sent.
+    /// A unix socket does not note when it has sent.
     fn has_asked(self) -> bool {
         let is_owed = self.sends && !self.is_answered && !self.tells;
         is_owed && !(self.unix && self.is_read)
     }
 
-    /// Both ends, the client's first; of a connection that nobody has accepted, the listener's.
+    /// Both ends, the client's first; for a connection that was not accepted, the listener's.
     fn connect(self, folder: &std::path::Path) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
         if self.queued {
             return self.connect_only(folder);
@@ -115,8 +115,8 @@ impl Drop for Holder {
     }
 }
 
-/// Wait until a thread sleeps in one of these system calls. One that is woken from another CPU has not begun to run there, for which
-/// `syscall` takes it to sleep (TASK_WAKING, kernel/sched/core.c), and whoever wakes it then wakes nobody.
+/// Wait until a thread sleeps in one of these system calls. A thread that is woken from another CPU has not begun to run there, for which
+/// `syscall` takes it to sleep (TASK_WAKING, kernel/sched/core.c), and a waker of it then wakes no thread.
 pub(super) fn await_call(thread: u32, calls: &[&str]) {
     let file = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}")).unwrap_or_default();
     let until = Instant::now() + Duration::from_secs(10);
@@ -155,7 +155,7 @@ fn a_connection_that_nobody_has_belongs_to_who_listens_at_its_address_or_at_any(
         found(OTHER_LISTENER, 80, 9, holders(here, other_end::default())),
         found(OTHER_LISTENER, 80, 0, holders(other, other_end::default())),
         found(OTHER_LISTENER, 81, 0, holders(any, other_end::default())),
-        found(OTHER_LISTENER, 82, 9, other_end::default()), // nobody is in its queue
+        found(OTHER_LISTENER, 82, 9, other_end::default()), // its queue is empty
     ];
     let ends = ends_by_row(&all);
     let told =
@@ -201,7 +201,7 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
     let followed: Vec<u32> = all.iter().filter(|(way, ..)| way.followed).map(|(.., pid)| *pid).collect();
     sched.follow(&followed).unwrap();
     sched.begin().unwrap();
-    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of clients that are not followed are not looked up
     let (mut seen, _) = sched.finish().unwrap();
     assert!(seen.ends_missing.is_none(), "{:?}", seen.ends_missing);
     let requests = crate::span_table::requests(&seen);
@@ -211,10 +211,10 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
         let end = row.other_end.as_deref();
         let what = format!("{way:?}, seed {drawn}: {row:?}");
         assert!(row.open, "{what}");
-        // What was not read yet is found out when the other end is: of TCP the client has sent, too.
-        // Of one that nothing has come to yet nobody knows before whether it was accepted.
+        // Unread data are found when the other end is: over TCP the client has sent, too. Without any data from the service it is not known
+        // before whether the connection was accepted.
         let is_new = way.queued || (!way.unix && !way.is_answered && !way.tells);
-        // What was answered within a tick is asked about, too: a finer clock tells then that it was.
+        // Requests that were answered within a tick are looked up, too: a finer clock then shows the answer.
         let is_told = way.followed || way.has_asked() || is_new || way.unix;
         assert!(end.is_some() == is_told || (end.is_some() && (way.is_answered || way.tells)), "{what}");
         if let Some(end) = end {
@@ -234,7 +234,7 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
             let is_one = way.has_asked() || way.queued;
             assert_eq!(asked, vec![std::process::id(); usize::from(is_one)], "{what}");
         }
-        drop(holder); // the last who has the other end
+        drop(holder); // the last process with the other end
         thread.join().unwrap();
         drop(client);
     }
@@ -261,7 +261,7 @@ fn root_who_reads_the_datagrams_of_who_cannot_send_is_found() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
     sched.begin().unwrap();
-    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of clients that are not followed are not looked up
     let (mut seen, _) = sched.finish().unwrap();
     let row = timeline_of(pid, &mut seen).pop().expect("it has a row");
     let end = row.other_end.as_deref().unwrap_or_else(|| panic!("{row:?}"));
@@ -270,7 +270,7 @@ fn root_who_reads_the_datagrams_of_who_cannot_send_is_found() {
     thread.join().unwrap();
 }
 
-/// Both ends, of which a thread of ours waits at the first.
+/// Both ends; a thread of ours waits at the first.
 fn pair(reads: bool, udp: bool, is_read: bool) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
     use std::io::Write as _;
     if udp {
@@ -322,7 +322,7 @@ fn root_who_has_the_other_end_of_a_pipe_and_who_serves_udp_is_found() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
     sched.begin().unwrap();
-    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of clients that are not followed are not looked up
     let (mut seen, _) = sched.finish().unwrap();
     let rows = timeline_of_all(&mut seen);
     for (reads, udp, is_read, own, holder, thread, pid) in all {
@@ -335,7 +335,7 @@ fn root_who_has_the_other_end_of_a_pipe_and_who_serves_udp_is_found() {
             // SAFETY: a socket of ours: its receiver wakes up.
             unsafe { libc::shutdown(own.as_raw_fd(), libc::SHUT_RDWR) };
         }
-        drop(holder); // the last who has the other end
+        drop(holder); // the last process with the other end
         thread.join().unwrap();
     }
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which memory limits hold whoever asks, also above what its cgroup namespace
- * and its mounts show?
+/* Which memory limits apply to the reading process, also above what its cgroup namespace and its mounts show?
  *
- * A task iterator that tells of the thread that reads it. Nothing is locked,
- * nothing is flushed.
+ * A task iterator that reports on the thread that reads it. Nothing is locked, nothing is flushed.
  */
 #include "kernel.bpf.h"
 
@@ -15,7 +13,7 @@ struct own_memory_group {
 	__u64 high_pages;
 	__u64 used_pages;
 	__u32 level;	 /* 0: the root */
-	__u32 own_level; /* of the own group: on version 2 it may have no such controller, and be reported by the first above that has */
+	__u32 own_level; /* of the own group: on version 2 it may have no such controller, and the first group above that has one is reported */
 	char name[128];
 };
 

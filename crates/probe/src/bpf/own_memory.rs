@@ -1,5 +1,5 @@
-//! Which memory limits hold us, whatever our cgroup namespace and our mounts show of them? The kernel half is
-//! `own_memory.bpf.c`. It has no table: it is asked before it is known how large ours may be.
+//! Which memory limits apply to us, whatever our cgroup namespace and our mounts show of them? The kernel half is `own_memory.bpf.c`. It
+//! has no table: it runs before it is known how large ours may be.
 
 use std::mem::{MaybeUninit, size_of};
 
@@ -15,23 +15,23 @@ use skel::types::own_memory_group;
 // SAFETY: generated from the C struct; integers and bytes only, without padding.
 unsafe impl plain::Plain for own_memory_group {}
 
-/// What is asked, in reports.
+/// Name of the query in reports.
 const WHAT: &str = "memory limits in kernel memory";
 
-/// A cgroup that we are in and that memory is counted for.
+/// A cgroup that we are in and whose memory is counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Group {
     /// From the host's root on, whatever our namespace is.
     pub path: String,
     /// Our own group is so many levels below it.
     pub above: u32,
-    /// memory.max or memory.high, whichever is less, in bytes; about 2^63 is none.
+    /// memory.max or memory.high, whichever is less, in bytes; about 2^63 is no limit.
     pub limit: u64,
-    /// What is counted now, page cache of files and all.
+    /// Counted memory now, page cache of files included.
     pub used: u64,
 }
 
-/// All of them, from our own up. None: this kernel counts memory for none.
+/// All of our cgroups, from our own up. None: this kernel counts memory for none.
 pub fn groups() -> Result<Vec<Group>, Missing> {
     let mut slot = MaybeUninit::uninit();
     let loaded = types::builder::<skel::OwnMemorySkelBuilder>().open(&mut slot).and_then(|open| open.load());

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whether a service looks at a client's connection in epoll_wait() at all while it waits.
+/* Whether a service polls a client's connection in epoll_wait() at all while it waits.
  *
- * A program may have several epolls: a database's backend reads its client through one, and waits for a lock of its own through another, at
- * which it is told that it has the lock. While it waits there its client's requests are not what it waits for. A file knows the
- * epolls that look at it (file->f_ep, v5.11, 319c15174757), and the closing walk has noted those at which a task waits.
+ * A program may have several epolls: a database's backend reads its client through one, and waits for a lock of its own through another,
+ * which wakes it when it has the lock. While it waits there, it does not wait for its client's requests. A file knows the epolls that watch
+ * it (file->f_ep, v5.11, 319c15174757), and the closing walk has noted the epolls at which a task waits.
  */
 #pragma once
 
 #include "kernel.bpf.h"
 
 #define MOST_EPOLLS 16384
-/* Of one file that are looked at. */
+/* Epolls of one file that are read. */
 #define MOST_WATCHES 8
 
-/* struct eventpoll, by address; compared, and never told. */
+/* struct eventpoll, by address; compared, and never reported. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -22,7 +22,7 @@ struct {
 	__type(value, __u32);
 } waited_epolls SEC(".maps");
 
-/* At so many more a task waits. */
+/* Further epolls at which a task waits. */
 __u64 epolls_left_out;
 
 /* `t` sleeps in epoll_wait() for the file `fd`. */
@@ -36,8 +36,8 @@ static __always_inline void note_epoll(struct task_struct *t, __u32 fd)
 		epolls_left_out++;
 }
 
-/* Neither poll() nor another epoll looks at this epoll (fs/eventpoll.c, ep_eventpoll_poll), and no task waits at it now: since the window ended a
- * program may have made a new one for its next wait.
+/* Neither poll() nor another epoll watches this epoll (fs/eventpoll.c, ep_eventpoll_poll), and no task waits at it now: since the window
+ * ended a program may have made a new one for its next wait.
  */
 static __always_inline bool is_alone(struct eventpoll *epoll)
 {
@@ -49,12 +49,12 @@ static __always_inline bool is_alone(struct eventpoll *epoll)
 	       (__u64)BPF_CORE_READ(epoll, wq.head.next) == head + bpf_core_field_offset(epoll->wq);
 }
 
-/* A service's end of a connection. Waited: a task waited, as the window ended, at an epoll that looks at it. Parked: epolls look at it, and no task
- * waited at any of them. Unknown: no epoll looks at it, or it is not known whether a task waits there.
+/* A service's end of a connection. Waited: a task waited, as the window ended, at an epoll that watches it. Parked: epolls watch it, and no
+ * task waited at any of them. Unknown: no epoll watches it, or it is not known whether a task waits there.
  */
 enum watch { WATCH_UNKNOWN, WATCH_WAITED, WATCH_PARKED };
 
-/* Global: it is verified once. */
+/* Global: the verifier checks it once. */
 __noinline int watch_of(__u64 at)
 {
 	struct file *file = (void *)at;

@@ -1,4 +1,4 @@
-//! Epolls that look at a service's end of a connection, with and without a task that waits there.
+//! Epolls that watch a service's end of a connection, with and without a task that waits there.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -20,7 +20,7 @@ fn epoll(watches: &OwnedFd) -> OwnedFd {
     }
 }
 
-/// A thread that is in `call` as soon as this returns, until what it waits at is gone.
+/// A thread that is in `call` as soon as this returns, until the file that it waits at is gone.
 fn waiting(call: impl FnOnce() + Send + 'static) -> (u32, std::thread::JoinHandle<()>) {
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -63,7 +63,7 @@ enum Looks {
 }
 
 impl Looks {
-    /// What looks at it, and threads that wait there.
+    /// The epolls that watch it, and threads that wait there.
     fn at(self, server: &OwnedFd) -> (Vec<OwnedFd>, Vec<std::thread::JoinHandle<()>>) {
         let first = || epoll(server);
         match self {
@@ -120,7 +120,7 @@ fn root_whether_a_task_waits_where_a_service_looks_at_its_client_is_told() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
     sched.begin().unwrap();
-    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of clients that are not followed are not looked up
     let (mut seen, _) = sched.finish().unwrap();
     let rows = timeline_of_all(&mut seen);
     for (looks, watched, pid, client, holder, epolls, looking, reading) in all {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who sent what ended a wait, when a softirq delivered it.
+/* Which socket sent the data that ended a wait, when a softirq delivered them.
  *
- * A packet that stays on this host (loopback, veth) goes into its CPU's own backlog, and the softirq that takes it from there
- * runs where the sender lets softirqs run again: within its system call (net/core/dev.c, netif_rx; kernel/softirq.c,
- * __local_bh_enable_ip). The current task is the sender then, and else whoever was interrupted: which of both, only the two
- * sockets tell. One is the other's end.
+ * A packet that stays on this host (loopback, veth) goes into its CPU's own backlog, and the softirq that takes it from there runs where
+ * the sender enables softirqs again: within its system call (net/core/dev.c, netif_rx; kernel/softirq.c, __local_bh_enable_ip). The current
+ * task is then the sender, otherwise it is the interrupted task: only the two sockets show which. If they are the two ends of one
+ * connection, it is the sender.
  */
 #pragma once
 
@@ -17,10 +17,10 @@ struct sched_ends {
 	__u16 peer_port;
 	__u8 local[16];
 	__u8 peer[16];
-	__u32 round_trip_us; /* as TCP measures it; 0: it is no TCP, or not measured */
+	__u32 round_trip_us; /* as TCP measures it; 0: not TCP, or not measured */
 	__u32 protocol;
-	__u16 serves; /* it was made by accept(2); of UDP: it is connected to nobody */
-	__u16 unread; /* of TCP: there are data that nobody has read */
+	__u16 serves; /* it was made by accept(2); for UDP: it is not connected */
+	__u16 unread; /* for TCP: unread data lie there */
 	__u32 netns;
 };
 
@@ -52,7 +52,7 @@ static __always_inline void note_address(__u8 *to, __u32 family, const __be32 *v
 	bpf_probe_read_kernel(to + 12, 4, v4);
 }
 
-/* Of a connection of TCP. */
+/* For a TCP connection. */
 static __always_inline bool has_unread_data(const struct sock *sk)
 {
 	const struct tcp_sock *tcp = (void *)sk;
@@ -84,8 +84,9 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	}
 }
 
-/* Whether data that came at a socket wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). A
- * sender that is woken by room for its data is woken so, too: then nothing lies unread. With PREEMPT_RT the lock is a mutex with an owner.
+/* Whether data that came at a socket wake its waiters now: the CPU that walks their list holds its lock (kernel/sched/wait.c,
+ * __wake_up_common_lock). A sender that is woken by room for its data is woken in the same way: then no data lie unread. With PREEMPT_RT
+ * the lock is a mutex with an owner.
  */
 static __always_inline bool wakes_by_data(const struct sock *sk)
 {
@@ -104,7 +105,7 @@ static __always_inline bool wakes_by_data(const struct sock *sk)
 	return BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0;
 }
 
-/* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is none. */
+/* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is no TCP connection. */
 static __always_inline __u32 ticks_since_sent(const struct sock *sk)
 {
 	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
@@ -117,13 +118,13 @@ static __always_inline __u32 ports_of(const struct sock *sk)
 	return (__u32)BPF_CORE_READ(sk, __sk_common.skc_num) << 16 | BPF_CORE_READ(sk, __sk_common.skc_dport);
 }
 
-/* Sleeps after a long one that data of a connection ended in which it is looked whether something is held back there: a program that asks and
- * is answered in two parts has two long sleeps and a short one.
+/* After a long sleep that data of a connection ended, so many sleeps are checked for data that the connection holds back: a program that
+ * asks and is answered in two parts has two long sleeps and a short one.
  */
 #define HELD_LOOKS 8
 
-/* What was written to this connection waits for an acknowledgement, since it is little and some little is on its way: Nagle's
- * algorithm (net/ipv4/tcp_output.c, tcp_nagle_check). The socket may be gone: another in its place has other ports.
+/* Data that were written to this connection wait for an acknowledgement, since they are little and other little data are on their way:
+ * Nagle's algorithm (net/ipv4/tcp_output.c, tcp_nagle_check). The socket may be gone: another in its place has other ports.
  */
 static __noinline int is_held_back(__u64 socket, __u32 ports)
 {
@@ -142,8 +143,9 @@ static __always_inline __u32 segments_of(__u64 socket)
 	return BPF_CORE_READ((const struct tcp_sock *)socket, data_segs_out);
 }
 
-/* Data have come, and what was held back as the reader went to sleep, after so many segments, was sent in one, and acknowledged. Data that bring
- * the acknowledgement themselves let it go as they come (net/ipv4/tcp_input.c, tcp_rcv_established): nobody waited for that.
+/* Data have come, and the data that were held back as the reader went to sleep, after so many segments, were sent in one, and acknowledged.
+ * Data that carry the acknowledgement themselves release the held data as they come (net/ipv4/tcp_input.c, tcp_rcv_established): no task
+ * waited for that.
  */
 static __always_inline bool was_let_go(__u64 socket, __u32 segments)
 {
@@ -152,10 +154,10 @@ static __always_inline bool was_let_go(__u64 socket, __u32 segments)
 	return segments_of(socket) == segments + 1 && BPF_CORE_READ(tcp, snd_una) == BPF_CORE_READ(tcp, snd_nxt);
 }
 
-/* A message's own destination, of sockets that are connected to nobody. */
+/* A message's own destination, for sockets that are not connected. */
 static __always_inline void note_destination(struct sched_ends *ends, struct pt_regs *regs, __u32 call)
 {
-	__u16 name[4] = {}; /* include/uapi/linux/in.h, in6.h: family, port, address; of AF_INET6 the address is behind these */
+	__u16 name[4] = {}; /* include/uapi/linux/in.h, in6.h: family, port, address; for AF_INET6 the address is behind these */
 	void *at = 0;
 
 	if (call == CALL_SENDTO)
@@ -173,7 +175,7 @@ static __always_inline void note_destination(struct sched_ends *ends, struct pt_
 	__builtin_memcpy(ends->peer + 12, name + 2, 4);
 }
 
-/* What the current task has open as `fd`, if that is a socket. */
+/* The socket that the current task has open as `fd`, if it is one. */
 static __always_inline struct sock *socket_at(struct task_struct *t, __u32 fd)
 {
 	struct file *file = file_at(t, fd);
@@ -204,7 +206,7 @@ static __always_inline struct sock *socket_of_call(struct task_struct *t, const 
 	return socket_at(t, BPF_CORE_READ(regs, di));
 }
 
-/* From where the current task sends. */
+/* The socket from which the current task sends. */
 static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_struct *t, const volatile __u64 *takes_fd)
 {
 	__s32 call;
@@ -232,7 +234,7 @@ static __always_inline bool is_send(__u64 call)
 
 enum { CALL_CONNECT = 42 };
 
-/* A client's end has no name, and its other end that of the service. */
+/* A client's end has no name, and its other end has the service's name. */
 static __always_inline bool is_unix_client(const struct unix_sock *sk)
 {
 	const struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
@@ -240,9 +242,9 @@ static __always_inline bool is_unix_client(const struct unix_sock *sk)
 	return !BPF_CORE_READ(sk, addr) && peer && BPF_CORE_READ(peer, addr);
 }
 
-/* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
- * unix_stream_connect); a client's has none. A service that reads wakes its client, too (unix_write_space): it
- * takes, and sends nothing.
+/* The current task sends through a unix socket. A service's end has the name that it listens at, also for each connection
+ * (net/unix/af_unix.c, unix_stream_connect); a client's has none. A service that reads wakes its client, too (unix_write_space): it takes
+ * data, and sends nothing.
  */
 static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd, bool *unread)
 {
@@ -264,8 +266,8 @@ static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u
 	return own ? UNIX_ANSWERS : UNIX_ASKS;
 }
 
-/* So many sleeps of a thread are looked at from its first on, and from each long wait for an answer through a unix socket on. The kernel notes
- * no time at these sockets, and a request that wakes nobody for long leaves no row.
+/* So many sleeps of a thread are checked from its first on, and from each long wait for an answer through a unix socket on. The kernel
+ * notes no time at these sockets, and a request that ends no long wait leaves no row.
  */
 #define LOOKED_AT 16
 
@@ -280,13 +282,13 @@ struct one_polled {
 };
 #define POLLED_IN 0x41 /* POLLIN, POLLRDNORM */
 
-/* Sockets of one poll(2) that are looked at: programs look at one, or at one and at what wakes them. */
+/* Sockets of one poll(2) that are read: programs poll one, or one and another that wakes them. */
 #define POLLED 4
 
 enum { UNREAD_NO, UNREAD_YES, UNREAD_OTHER };
 
-/* Whether what a client sent through this socket of the current task's lies unread; or another socket, through which answers come, too.
- * The ends of a pair have no names: a program wakes itself through them. Of datagrams all senders have one queue.
+/* Whether data that a client sent through this socket of the current task lie unread; or another socket, through which answers come, too.
+ * The ends of a pair have no names: a program wakes itself through them. With datagrams all senders have one queue.
  */
 static __always_inline __u32 unread_at(struct task_struct *t, __u32 fd)
 {
@@ -305,8 +307,8 @@ static __always_inline __u32 unread_at(struct task_struct *t, __u32 fd)
 	return UNREAD_YES;
 }
 
-/* The current task goes to sleep, and a service has not read what it sent through the unix socket that it reads from, or that is the only
- * one of the few descriptors that it looks at through which an answer may come.
+/* The current task goes to sleep, and a service has not read what the task sent. The task sent it through the unix socket that it reads
+ * from, or through the only one of the few descriptors that it polls through which an answer may come.
  */
 static __noinline int lies_unread(struct task_struct *t)
 {

@@ -1,4 +1,4 @@
-//! Where the kernel keeps the variables of each CPU, by its BTF: symbols of data are not in everybody's kallsyms.
+//! Where the kernel keeps the variables of each CPU, by its BTF: not every kernel lists symbols of data in kallsyms.
 
 use std::collections::HashMap;
 

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-/* By which number is a task known in the pid namespace whose /proc we read?
+/* Which number does a task have in the pid namespace whose /proc we read?
  *
- * All that BPF tells of tasks is in numbers of the initial namespace. A task has
- * one in each namespace that it can be seen in, for life: noted when it is born,
- * and for those that are there by a walk. A task iterator meets only those that
- * can be seen in the namespace of who opens it (kernel/bpf/task_iter.c).
+ * BPF reports tasks by their numbers in the initial namespace. A task has one number in each namespace where it can be seen, for life. The
+ * number is noted when the task is born, and a walk notes those of tasks that are there. A task iterator meets only tasks that can be seen
+ * in the namespace of the process that opens it (kernel/bpf/task_iter.c).
  *
- * What is told of a number is reported without the time: one that was two tasks' in
- * the window, of which not both are known by the same number, is nobody's.
+ * Events are reported by number, without the time: a number that two tasks had in the window, of which not both are known by the same
+ * number in ours, belongs to no task.
  */
 #include "kernel.bpf.h"
 
-/* It cannot be seen in ours: no task has this number. */
+/* The task cannot be seen in our namespace: no task has this number. */
 #define NOT_OURS 0
-/* It was more than one task's. Above all numbers that Linux gives away. */
+/* More than one task had the number. Above all numbers that Linux gives out. */
 #define REUSED (~0U)
 
-/* When there are more the eldest go. Those that live are noted again by each walk. */
+/* When there are more, the oldest go. Each walk notes the living tasks again. */
 #define MAX_NUMBERS 65536
 
 struct {
@@ -26,14 +25,14 @@ struct {
 	__type(value, __u32); /* in ours */
 } numbers SEC(".maps");
 
-/* By so many levels /proc's namespace is above ours. Set by pidns.rs. */
+/* So many levels is the namespace of /proc above ours. Set by pidns.rs. */
 const volatile __u32 above = 0;
 /* That namespace: struct pid_namespace, and how deep it is. */
 __u64 ours;
 __u32 level;
 /* Our process, in the initial namespace. */
 __u32 own_tgid;
-/* Tasks born since. */
+/* Tasks born since then. */
 __u64 births;
 
 static __always_inline void read_upid(struct upid *number, struct pid *pid, __u32 at)
@@ -43,7 +42,7 @@ static __always_inline void read_upid(struct upid *number, struct pid *pid, __u3
 	bpf_core_read(number, sizeof(*number), first + at * bpf_core_type_size(struct upid));
 }
 
-/* We are the one who reads the iterator. */
+/* Our process reads the iterator. */
 static __always_inline void learn(void)
 {
 	struct task_struct *current = (void *)bpf_get_current_task();
@@ -90,7 +89,7 @@ int walk(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* In copy_process(), without locks: it has its numbers, and has not run. */
+/* In copy_process(), without locks: the task has its numbers, and has not run. */
 SEC("tp_btf/task_newtask")
 int BPF_PROG(made, struct task_struct *t)
 {

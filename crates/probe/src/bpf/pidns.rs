@@ -1,4 +1,4 @@
-//! By which number is a task known in our pid namespace? The kernel half is `pidns.bpf.c`. In the initial one nobody asks.
+//! Which number does a task have in our pid namespace? The kernel half is `pidns.bpf.c`. In the initial namespace it is not needed.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -15,9 +15,9 @@ skeleton!("pidns");
 /// The name of this probe in reports.
 pub const WHAT: &str = "process ids of this pid namespace";
 
-/// What is read of the map of ids at once: all of it.
+/// Entries of the map of ids that are read at once: all of them.
 const MOST: u32 = super::constants::pidns_c::MAX_NUMBERS;
-/// As in the kernel half: it cannot be seen in ours; it was more than one task's.
+/// As in the kernel half: the task cannot be seen in our namespace; more than one task had the number.
 const NOT_OURS: u32 = 0;
 const REUSED: u32 = u32::MAX;
 
@@ -28,7 +28,7 @@ pub struct PidNamespace<'slot> {
 }
 
 impl<'slot> PidNamespace<'slot> {
-    /// Load, attach, and note who is there. `above`: by so many levels /proc's namespace is above ours.
+    /// Load, attach, and note the tasks that are there. `above`: so many levels is /proc's namespace above ours.
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, above: u32) -> Result<Self, Missing> {
         let probe = Self::load(slot, above).map_err(|err| missing(WHAT, &err))?;
         walk(WHAT, &probe.walk)?;
@@ -52,9 +52,9 @@ impl<'slot> PidNamespace<'slot> {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.own_tgid)
     }
 
-    /// The numbers of all that live, and of those that ended, as long as there was room.
+    /// The numbers of all living tasks, and of tasks that ended, as long as there was room.
     pub fn numbers(&self) -> Result<Numbers, Missing> {
-        walk(WHAT, &self.walk)?; // who lives has not been forgotten
+        walk(WHAT, &self.walk)?; // living tasks have not been forgotten
         let map = &self.skel.maps.numbers;
         let number = |bytes: &[u8]| bytes.first_chunk().map(|word| u32::from_ne_bytes(*word));
         let all = map.lookup_batch(MOST, MapFlags::ANY, MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
@@ -63,10 +63,10 @@ impl<'slot> PidNamespace<'slot> {
         Ok(Numbers::from(pairs.collect::<HashMap<u32, u32>>()))
     }
 
-    /// Births in the window may have been more than are remembered.
+    /// Births in the window may have been more than the map keeps.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        // The kernel drops the eldest before all places are taken, by lists of each CPU.
+        // The kernel drops the oldest before all places are taken, by lists of each CPU.
         self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.births > u64::from(MOST / 2))
     }
 }
@@ -77,14 +77,14 @@ mod tests {
     use super::*;
     use crate::test_pids::LargePids;
 
-    /// One task of ours, and after it a stranger, or the other way round: nobody knows which of them a row was about.
+    /// A task of ours, and after it another one, or the other way round: it is not known which of them a row was about.
     #[test]
     fn root_a_number_that_was_a_strangers_too_is_nobodys() {
         let _large = LargePids::new();
         let mut slot = MaybeUninit::uninit();
         let mut probe = PidNamespace::start(&mut slot, 0).expect("root may load it");
         let ours = probe.skel.maps.bss_data.as_ref().unwrap().ours;
-        // No namespace is there: whoever is born then cannot be seen in it.
+        // There is no namespace: a task that is born then cannot be seen in it.
         let mut born = |pid: u32, namespace: u64| {
             probe.skel.maps.bss_data.as_mut().unwrap().ours = namespace;
             drop(Child::of_pid(pid));
@@ -103,6 +103,6 @@ mod tests {
         let inside = [once, twice, lost, won, strange].map(|pid| numbers.inside(pid));
         assert_eq!(inside, [Some(once), Some(twice), None, None, None]);
         assert_eq!(numbers.shown(lost), crate::numbers::OUTSIDE + lost);
-        assert_eq!(numbers.inside(std::process::id()), Some(std::process::id()), "who lives is known");
+        assert_eq!(numbers.inside(std::process::id()), Some(std::process::id()), "a living task is known");
     }
 }

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* For whom a task waits in poll(), select() or epoll_wait(): the one socket with another end that it looks at.
+/* Which socket a task waits for in poll(), select() or epoll_wait(): the one socket with another end that it polls.
  *
- * poll() and select() keep their table on the kernel's stack of who waits (fs/select.c, struct poll_wqueues). It says whose it
- * is, and its entries point back to it: what only looks like one is not taken for it. epoll's set is a tree (fs/eventpoll.c).
- * Only asked of waits that nothing has ended: what came says itself from where. Before Linux 6.3 it does not, and a wait that a softirq has ended is
- * asked, too.
+ * poll() and select() keep their table on the waiter's kernel stack (fs/select.c, struct poll_wqueues). The table names its task, and its
+ * entries point back to it: memory that only looks like a table is rejected. epoll's set is a tree (fs/eventpoll.c). The table is read only
+ * for waits that nothing has ended: data that come show where they came from. Before Linux 6.3 they do not, and the table is read for a
+ * wait that a softirq has ended, too.
  */
 #pragma once
 
 #include "kernel.bpf.h"
 
-/* Of the stack, from where it was left: the scheduler's frames, and that of the system call. */
+/* Words of the stack, from its pointer at the switch: the scheduler's frames, and that of the system call. */
 #define STACK_WORDS 256
 /* Entries that are on the stack (N_INLINE_POLL_ENTRIES); those of more descriptors are on pages elsewhere. */
 #define MAX_POLLED 9
 
-/* Addresses, as numbers: what is kept in a map is no pointer. */
+/* Addresses, as numbers: a value that is kept in a map is no pointer. */
 struct polled {
 	__u64 sk; /* 0: none */
 	__u64 local; /* a unix socket */
-	__u32 others; /* network sockets beside `sk`, or such as have no other end */
-	__u32 locals; /* unix sockets beside `local` */
+	__u32 others; /* network sockets besides `sk`, or sockets that have no other end */
+	__u32 locals; /* unix sockets besides `local` */
 };
 
 struct poll_stack {
-	struct file *set; /* that it waits for in epoll_wait(); 0: it does in poll() or select() */
-	__u64 task; /* whose it is: a number, not a pointer that the verifier follows */
+	struct file *set; /* the file that it waits for in epoll_wait(); 0: it waits in poll() or select() */
+	__u64 task; /* the task: a number, not a pointer that the verifier follows */
 	struct polled found;
 	__u64 words[STACK_WORDS];
 };
@@ -48,7 +48,7 @@ static __always_inline bool is_epoll(__u64 call)
 	return call == 232 || call == 281 || call == 441; /* epoll_wait, epoll_pwait, epoll_pwait2 */
 }
 
-/* One of the files that it looks at. Global, as below: of twelve in a row the verifier would follow all that each may be. */
+/* One of the files that the task polls. Global, as below: for twelve in a row the verifier would follow all values that each may have. */
 __noinline int note_polled_file(__u64 at, __u32 which)
 {
 	struct file *file = (void *)at;
@@ -78,8 +78,8 @@ __noinline int note_polled_file(__u64 at, __u32 which)
 	return 0;
 }
 
-/* Where the table of a task that sleeps in poll() is; 0: not found. Global: the verifier looks at it once, and
- * not on each of the ways to it, which took it a million instructions on 6.1.
+/* Where the table of a task that sleeps in poll() is; 0: not found. Global: the verifier checks it once, and not on each path to it, which
+ * took a million instructions on 6.1.
  */
 __noinline __u64 poll_table_of(__u32 which)
 {
@@ -123,7 +123,7 @@ static __always_inline void note_table(struct polled *p, __u32 which)
 		return;
 	table = (void *)at;
 	count = BPF_CORE_READ(table, inline_index);
-	if (count >= MAX_POLLED) /* poll_get_entry() takes those on the stack first */
+	if (count >= MAX_POLLED) /* poll_get_entry() uses the entries on the stack first */
 		p->others++;
 	entry = at + bpf_core_field_offset(struct poll_wqueues, inline_entries);
 	for (__s32 n = 0; n < MAX_POLLED && n < count; n++) {
@@ -157,7 +157,9 @@ static __always_inline void note_set(struct polled *p, struct file *file, __u32 
 		p->others++;
 }
 
-/* The one network socket that the task of this CPU's `poll_stacks` looks at, or where there is none the one unix socket; 0: none, or several. Global, see poll_table_of(). */
+/* The one network socket that the task of this CPU's `poll_stacks` polls, or where there is none the one unix socket; 0: none, or several.
+ * Global, see poll_table_of().
+ */
 __noinline __u64 polled_socket(__u32 which)
 {
 	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &which);

@@ -1,11 +1,11 @@
 //! What do BPF programs cost: those of others, and our own?
 //!
-//! Signal: `run_time_ns` and `run_cnt` of each loaded program, which the kernel counts only while somebody asks for
-//! it: through sysctl kernel.bpf_stats_enabled (v5.1, 492ecee892c2), or while a descriptor of BPF_ENABLE_STATS is open
-//! (v5.8, d46edd671a14). We hold one for a sampled part of the window and scale up. The sysctl stays 0 while
-//! somebody holds a descriptor, so others' statistics show only in counts that advance before ours are on.
-//! The time counted is that within the program; the way into it (trampoline, dispatch) is measured once with an empty one
-//! (`tasks.rs`) and added for each run of ours. Cost: two clock reads a run, while ours are on. Not seen: programs that were loaded and unloaded in between.
+//! Signal: `run_time_ns` and `run_cnt` of each loaded program, which the kernel counts only on request: through sysctl
+//! kernel.bpf_stats_enabled (v5.1, 492ecee892c2), or while a descriptor of BPF_ENABLE_STATS is open (v5.8, d46edd671a14). We hold one for a
+//! sampled part of the window and scale up. The sysctl stays 0 while a process holds a descriptor, so statistics that others requested show
+//! only in counts that advance before ours are on. The time counted is that within the program; the way into it (trampoline, dispatch) is
+//! measured once with an empty one (`tasks.rs`) and added for each run of ours. Cost: two clock reads a run, while ours are on. Not seen:
+//! programs that were loaded and unloaded in between.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub const WHAT: &str = whyslow_model::Probe::BpfPrograms.word();
 /// What the statistics add to each run: two reads of the clock and a per-CPU update (20 ns each on hosts with a TSC).
 const STATISTICS_NS: u64 = 50;
 
-/// What the kernel counted for one program.
+/// The kernel's counts of one program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Count {
     name: String,
@@ -62,7 +62,7 @@ impl Programs {
         }
     }
 
-    /// Begin the sampled part. What advanced since `before` was counted for somebody else.
+    /// Begin the sampled part. Counts that advanced since `before` were requested by another process.
     pub fn enable(&mut self) -> Result<(), Missing> {
         let began = counts();
         self.others_count |= advanced(&self.before, &began);
@@ -71,21 +71,21 @@ impl Programs {
         if fd < 0 {
             return Err(refused(&io::Error::last_os_error()));
         }
-        // SAFETY: the descriptor was just opened for us, and nobody else has it.
+        // SAFETY: the descriptor was just opened for us, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         self.statistics = Some((fd, Instant::now(), began));
         Ok(())
     }
 
-    /// To enter a program and to leave it costs so much: the statistics know nothing of that. Asked once, and not before the
-    /// window: nobody waits for it then.
+    /// The cost to enter a program and to leave it, which the statistics leave out. Measured once, and not before the window: no user waits
+    /// for it then.
     pub fn knows_entry(&mut self, cost: impl FnOnce() -> Option<Duration>) {
         if self.entry.is_none() {
             self.entry = Some(cost().unwrap_or_default());
         }
     }
 
-    /// The kernel counts for us now.
+    /// The kernel now counts for us.
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.statistics.is_some()
@@ -97,7 +97,7 @@ impl Programs {
         let took = began.elapsed();
         drop(fd);
         let last = counts();
-        // What we had counted ourselves is nobody else's doing when the next part begins.
+        // Runs that we had counted ourselves are not another process's request when the next part begins.
         self.before.clone_from(&last);
         self.sampled = Some((took, first, last));
     }
@@ -130,7 +130,7 @@ fn cost_of(own: &[u32], first: &Counts, last: &Counts, entry: Duration) -> u64 {
     ours.map(cost).fold(0, u64::saturating_add)
 }
 
-/// Where the kernel keeps the code of all programs that are loaded; empty where it does not tell.
+/// Where the kernel keeps the code of all loaded programs; empty where it does not say.
 #[must_use]
 pub fn code() -> Vec<Range<u64>> {
     let wanted = ProgInfoQueryOptions::default().include_jited_ksyms(true).include_jited_func_lens(true);
@@ -221,7 +221,7 @@ mod tests {
         let last = HashMap::from([(1, count(300, 20)), (2, count(70, 70)), (3, count(5, 5))]);
         assert_eq!(cost_of(&[1], &first, &last, Duration::ZERO), 200);
         assert_eq!(cost_of(&[1], &first, &last, Duration::from_nanos(40)), 600);
-        // Whose first count is not known is left out, as before.
+        // A program whose first count is not known is left out, as before.
         assert_eq!(cost_of(&[1, 3], &first, &last, Duration::from_nanos(40)), 600);
     }
 
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(programs.rows(window).unwrap().1, Some(4 * 200 + statistics));
         programs.knows_entry(|| Some(Duration::from_nanos(40)));
         assert_eq!(programs.rows(window).unwrap().1, Some(4 * (200 + 10 * 40) + statistics));
-        programs.knows_entry(|| panic!("it is asked once"));
+        programs.knows_entry(|| panic!("it is measured once"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Functions of Python, from the structures of its interpreter (oncpu; CPython 3.11 to 3.13).
  *
- * What the interpreter's own code does is the function's work: from the innermost frame in the interpreter's file on, the
- * frames of its thread stand in the place of those of C. Where fields are, user space says by file (python.rs).
+ * The work of the interpreter's own code is the Python function's work: from the innermost frame in the interpreter's file on, the thread's
+ * Python frames replace those of C. User space gives the offsets of the fields per file (python.rs).
  */
 #pragma once
 
@@ -22,9 +22,9 @@
 /* _PyInterpreterFrame.owner: made by C, for a call into the interpreter. v3.12. */
 #define PYTHON_OWNED_BY_C 3
 
-/* Where fields are, in bytes. */
+/* Offsets of fields, in bytes. */
 struct python_layout {
-	__u64 runtime; /* _PyRuntime, from where the file's first byte would be in memory */
+	__u64 runtime; /* _PyRuntime, relative to where the file's first byte would be in memory */
 	__u32 interpreters_head;
 	__u32 threads_head;
 	__u32 thread_next;
@@ -48,7 +48,7 @@ struct python_layout {
 	__u32 pad;
 };
 
-/* Memory of an object that is gone may hold another one. */
+/* Memory of a freed object may hold another one. */
 struct python_code_key {
 	__u64 code;
 	__u64 name; /* the str */
@@ -87,7 +87,7 @@ struct {
 } python_codes SEC(".maps");
 
 __u32 python_codes_met;
-/* Frames of functions that have no number: there are no more. */
+/* Frames of functions that have no number: the numbers have run out. */
 __u64 python_codes_refused;
 
 struct {
@@ -124,7 +124,7 @@ static __always_inline __u32 read_text(char *text, __u32 room, const struct pyth
 	return state;
 }
 
-/* The number of a code object. What it is called is read when it is first met: it may be gone when names are looked up. */
+/* The number of a code object. Its name is read when the object is first seen: it may be gone when names are looked up. */
 static __always_inline __u32 code_number(const struct python_layout *at, __u64 code)
 {
 	struct python_code_key key = { .code = code, .tgid = bpf_get_current_pid_tgid() >> 32 };
@@ -156,7 +156,7 @@ static __always_inline __u32 code_number(const struct python_layout *at, __u64 c
 	}
 	number = 1 + *(volatile __u32 *)&python_codes_met;
 	if (bpf_map_update_elem(&python_codes, &number, told, BPF_NOEXIST)) {
-		/* Another CPU has just taken it: next time. Or user space has made the table smaller. */
+		/* Another CPU has just taken the number: try again next time. Or user space has made the table smaller. */
 		if (!bpf_map_lookup_elem(&python_codes, &number))
 			__sync_fetch_and_add(&python_codes_refused, 1);
 		return 0;
@@ -202,7 +202,7 @@ static __always_inline __u32 number_within(struct task_struct *t)
 	return BPF_CORE_READ(own, nr);
 }
 
-/* One thread of the interpreter: whether it is this one. */
+/* Whether this thread of the interpreter is the current one. */
 static __always_inline bool is_this_thread(struct user_walk *w, const struct python_layout *at, __u64 thread, __u32 number)
 {
 	__u64 frame;
@@ -216,7 +216,7 @@ static __always_inline bool is_this_thread(struct user_walk *w, const struct pyt
 	return true;
 }
 
-/* In the interpreter's file: where this thread is in Python. True: its frames take the place of those that follow.
+/* In the interpreter's file: the Python frames of this thread. True: these frames take the place of the frames that follow.
  */
 __noinline int enter_python(void)
 {
@@ -257,7 +257,7 @@ static __always_inline bool is_in_python(struct user_walk *w)
 	return false;
 }
 
-/* Note one frame, and go to its caller: 0. A function of its own, so that it is verified once. */
+/* Note one frame, and go to its caller: 0. A function of its own, so that the verifier checks it once. */
 __noinline int user_frame(void)
 {
 	struct user_walk *w = my_walk();
@@ -265,9 +265,9 @@ __noinline int user_frame(void)
 
 	if (!w || w->stack.count >= USER_FRAMES)
 		return 1;
-	at = w->exact ? w->pc : w->pc - 1; /* of a call that does not return the next byte is another function's */
+	at = w->exact ? w->pc : w->pc - 1; /* after a call that does not return, the next byte is another function's */
 	if (at >> USER_BITS)
-		return 1; /* no chain: what was read is data */
+		return 1; /* no chain: the words that were read are data */
 	w->exact = 0;
 	if (!frame_of(w, at, &frame))
 		return 1; /* likewise */
@@ -298,7 +298,7 @@ static __always_inline void begin_walk(struct user_walk *w, const struct user_at
 	w->mm = (__u64)BPF_CORE_READ(t, mm);
 }
 
-/* The frames of a thread that is there in user mode, or will be. */
+/* The frames of a thread that is in user mode, or will be. */
 static __always_inline void walk_user(const struct user_at *at)
 {
 	struct user_walk *w = my_walk();

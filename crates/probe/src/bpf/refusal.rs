@@ -1,5 +1,5 @@
-//! Why the verifier refused a program. To user space that is EACCES or EINVAL, as if a privilege were lacking; the reason
-//! is in the verifier's log, which libbpf asks for when a program did not load, and prints.
+//! Why the verifier refused a program. User space gets EACCES or EINVAL, as if a privilege were missing; the reason is in the verifier's
+//! log, which libbpf requests when a program did not load, and prints.
 
 use std::cell::RefCell;
 
@@ -9,15 +9,15 @@ use whyslow_model::Missing;
 use crate::rights::Rights;
 
 thread_local! {
-    /// Of the last program that this thread could not load.
+    /// The last program that this thread could not load.
     static HEARD: RefCell<Option<Refusal>> = const { RefCell::new(None) };
 }
 
-/// Lines of the verifier's complaint, and bytes of it, that are reported.
+/// Lines and bytes of the verifier's complaint that are reported.
 const MOST_LINES: usize = 2;
 const MOST_BYTES: usize = 240;
 
-/// What a complaint of the verifier says of the kernel: (its words, what is lacking, since when it is there).
+/// What a complaint of the verifier means for the kernel: (its words, the missing feature, the first version with it).
 ///
 /// The numbers of helpers are from include/uapi/linux/bpf.h; kernels that do not know a helper call it `unknown#NUMBER`.
 const OLDER: [(&str, &str, &str); 8] = [
@@ -31,18 +31,18 @@ const OLDER: [(&str, &str, &str); 8] = [
     ("type PTR in", "BPF functions that take pointers", "Linux 5.13"),
 ];
 
-/// Helpers that read the kernel: bpf_probe_read, bpf_probe_read_str, bpf_probe_read_kernel, bpf_probe_read_kernel_str. All kernels
-/// that we run on have them, but those that are locked down do not lend them.
+/// Helpers that read the kernel: bpf_probe_read, bpf_probe_read_str, bpf_probe_read_kernel, bpf_probe_read_kernel_str. All kernels that we
+/// run on have them, but kernels in lockdown do not offer them.
 const READS: [&str; 4] = ["#4", "#45", "#113", "#115"];
 
-/// A program that the kernel did not take.
+/// A program that the kernel refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     program: String,
     complaint: String,
 }
 
-/// Listen to libbpf from now on, instead of having it write to stderr.
+/// Receive libbpf's messages from now on, instead of having it write to stderr.
 pub(super) fn listen() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, note)));
 }
@@ -59,7 +59,7 @@ fn note(_level: PrintLevel, text: String) {
 }
 
 impl Refusal {
-    /// From one message of libbpf: a log, or that a tracepoint is not there.
+    /// From one message of libbpf: a log, or that a tracepoint is missing.
     fn of(message: &str) -> Option<Self> {
         let program = message.split('\'').nth(1)?.to_owned();
         let refusal = |complaint| Some(Refusal { program: program.clone(), complaint });
@@ -71,14 +71,14 @@ impl Refusal {
         refusal(complaint(log))
     }
 
-    /// As the report says it.
+    /// The refusal as the report shows it.
     pub(super) fn reported(self, what: &str) -> Missing {
         if let Some(name) = self.complaint.strip_prefix(NO_TRACEPOINT) {
             return Missing::broken(what, format!("this kernel has no tracepoint {name}"));
         }
         let is_helper = self.complaint.contains("func ") || self.complaint.contains("cannot use helper ");
         if is_helper && READS.iter().any(|number| self.complaint.ends_with(number)) {
-            // v5.14 on (ff40e51043af) they are not offered to programs there; before they fail where they run.
+            // Since v5.14 (ff40e51043af) they are not offered to programs there; before, they fail where they run.
             return Missing::NotAllowed { what: what.to_owned(), way_out: Rights::own().confidential() };
         }
         let older = OLDER.iter().find(|(words, ..)| {
@@ -101,7 +101,7 @@ impl Refusal {
 
 const NO_TRACEPOINT: &str = "no tracepoint ";
 
-/// The end of a log: what is not an instruction, a line of our source, the state of the registers, or statistics.
+/// The end of a log: lines other than instructions, lines of our source, the state of the registers, or statistics.
 fn complaint(log: &str) -> String {
     let is_words = |line: &&str| {
         let first = line.split(' ').next().unwrap_or_default();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who is refused a lock on a file, sleeps and tries again waits for who has it: a database in a file, a package manager.
+/* A task that is refused a lock on a file, sleeps and tries again waits for the lock holder: a database in a file, a package manager.
  *
- * fs/locks.c tells of each attempt with its outcome. Who has the lock is looked up when the sleep is over: who has it still has had it
- * all the time, as far as one can tell; who let it go meanwhile is not known, and the sleep is the task's own.
+ * fs/locks.c reports each attempt with its outcome. The lock holder is looked up when the sleep is over: a process that holds the lock then
+ * has held it all the time, as far as one can tell. If the lock was released meanwhile, its holder is not known, and the sleep is the
+ * task's own.
  */
 #pragma once
 
@@ -10,17 +11,17 @@
 #include "polls.bpf.h"
 #include "user_lock.bpf.h"
 
-/* Between the refusal and the sleep a task does little: it counts what it has tried, it says that it waits. */
+/* Between the refusal and the sleep a task does little: it counts its attempts, it reports that it waits. */
 #define REFUSED_PAUSE 10000000ULL
-/* Who is refused once may do without; who tries again wants it. */
+/* A task that is refused once may do without the lock; a task that tries again wants it. */
 #define REFUSED_TRIES 2
-/* Locks on one file that are looked at: a database locks many ranges. */
+/* Locks on one file that are checked: a database locks many ranges. */
 #define REFUSED_HOLDERS 16
 
 /* include/uapi/asm-generic/fcntl.h */
 #define F_WRLCK 1
 #define F_UNLCK 2
-/* include/linux/filelock.h (fs.h before v6.3): locks of an open file, whoever has it open. */
+/* include/linux/filelock.h (fs.h before v6.3): locks of an open file, shared by all processes that have it open. */
 #define FL_FLOCK 2
 #define FL_OFDLCK 1024
 
@@ -28,10 +29,10 @@
 #define NR_NANOSLEEP 35
 #define NR_CLOCK_NANOSLEEP 230
 
-/* `refused` of a slot: never; since it ran last; it sleeps since; once. */
+/* `refused` of a slot: never; since it last ran; it has slept since; once. */
 enum refused_state { REFUSED_NEVER, REFUSED_FRESH, REFUSED_NAPS, REFUSED_ONCE };
 
-/* A lock that somebody has, or asks for. */
+/* A lock that a task holds, or requests. */
 struct claim {
 	__u64 owner;
 	__u64 file;
@@ -39,7 +40,7 @@ struct claim {
 	__s64 end;
 	__u32 pid;
 	__u32 type;
-	__u32 of_open_file; /* FL_FLOCK, FL_OFDLCK or none of both */
+	__u32 of_open_file; /* FL_FLOCK, FL_OFDLCK or neither */
 	__u32 unused;
 };
 
@@ -47,7 +48,7 @@ struct claim {
 struct refusal {
 	__u64 at;
 	__u64 delay; /* the kernel's sum of its time in run queues then */
-	__u64 inode; /* compared and read, and never told */
+	__u64 inode; /* compared and read, and never reported */
 	__u64 ino;
 	__u32 dev;
 	__u32 mode;
@@ -57,8 +58,8 @@ struct refusal {
 	char file[32];
 };
 
-/* By thread; user space makes it larger where there are many CPUs, each of which keeps a share of its free places. Whose last refusal is
- * the oldest makes room: his sleeps are his own then.
+/* By thread; user space makes it larger where there are many CPUs, each of which keeps a share of its free places. The thread with the
+ * oldest last refusal makes room: its sleeps are then its own.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -92,7 +93,7 @@ static __always_inline void read_claim(struct claim *c, __u64 lock)
 	}
 }
 
-/* Through which open file it is held, whoever took it; 0: a process has it. */
+/* The open file through which the lock is held, whichever process took it; 0: a process holds it. */
 static __always_inline __u64 open_file_of(__u64 lock)
 {
 	const __u32 of_file = FL_FLOCK | FL_OFDLCK;
@@ -118,8 +119,8 @@ static __always_inline bool conflicts(struct claim *wanted, struct claim *held, 
 	return wanted->owner != held->owner && wanted->end >= held->start && held->end >= wanted->start;
 }
 
-/* The address of the lock that is in the way now; 0: none is, or not known. No lock of the kernel is taken: what changes under us makes no
- * sense, or ends. A global function: it is verified once.
+/* The address of the lock that is in the way now; 0: none is, or not known. No lock of the kernel is taken: values that change under us
+ * make no sense, or the search ends. A global function: the verifier checks it once.
  */
 __noinline __u64 lock_that_refuses(__u32 pid)
 {
@@ -156,7 +157,7 @@ static __always_inline bool is_same(struct refusal *r, __u64 inode, struct claim
 	       r->wanted.end == claim->end;
 }
 
-/* It got a lock: the one that it wanted? */
+/* The task got a lock: is it the one that it wanted? */
 __noinline int note_got(__u64 inode, __u64 request, __u32 is_flock)
 {
 	__u32 pid = (__u32)bpf_get_current_pid_tgid();
@@ -176,7 +177,7 @@ __noinline int note_got(__u64 inode, __u64 request, __u32 is_flock)
 	return 0;
 }
 
-/* Since v6.11 (and in stable kernels) fs/locks.c tells of a range while it has the inode's lock: nothing is searched here. */
+/* Since v6.11 (and in stable kernels) fs/locks.c reports a range while it holds the inode's lock: nothing is searched here. */
 __noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 {
 	struct inode *inode = (void *)at;
@@ -197,7 +198,7 @@ __noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 			return 0;
 	}
 	read_claim(&wanted, request);
-	/* A number that was another's before: its places are the task's, not the number's. */
+	/* Another task had this number before: the slot belongs to the task, not to the number. */
 	if (s->refused == REFUSED_NEVER || !is_same(r, at, &wanted, is_flock)) {
 		file = (void *)wanted.file;
 		r->tries = 0;
@@ -208,7 +209,7 @@ __noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 		r->mode = BPF_CORE_READ(inode, i_mode);
 		bpf_probe_read_kernel_str(r->file, sizeof(r->file), BPF_CORE_READ(file, f_path.dentry, d_name.name));
 	}
-	/* Without a sleep since the last one it is the same attempt. */
+	/* Without a sleep since the last refusal it is the same attempt. */
 	if (s->refused != REFUSED_FRESH || !r->tries)
 		r->tries++;
 	r->wanted = wanted;
@@ -225,7 +226,7 @@ static __noinline bool is_retry(__u32 pid, __u64 delay, __u64 now)
 	return r && r->tries >= REFUSED_TRIES && elapsed(r->at + elapsed(r->delay, delay), now) < REFUSED_PAUSE;
 }
 
-/* It goes to sleep at `now`. One refusal is one sleep's; what it waited for a CPU meanwhile is no pause of its own. */
+/* The task goes to sleep at `now`. One refusal belongs to one sleep; time that it waited for a CPU meanwhile is not a pause. */
 static __always_inline void refused_sleeps(struct sched_slot *s, struct task_struct *t, bool is_asleep, __u64 now)
 {
 	if (s->refused == REFUSED_NEVER)
@@ -236,7 +237,7 @@ static __always_inline void refused_sleeps(struct sched_slot *s, struct task_str
 		s->refused = REFUSED_ONCE;
 }
 
-/* It may be a sleep of its own: whether it polls something its arguments tell. */
+/* It may be a sleep of its own: the call's arguments show whether it polls something. */
 static __always_inline bool is_nap(__s32 call)
 {
 	return call == NR_NANOSLEEP || call == NR_CLOCK_NANOSLEEP || is_poll(call);

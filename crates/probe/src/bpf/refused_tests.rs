@@ -1,4 +1,4 @@
-//! A thread of ours is refused locks on files that a child of ours has, and sleeps before it tries again.
+//! A thread of ours is refused locks on files that a child of ours holds, and sleeps before it tries again.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -49,7 +49,7 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// A child that has these locks on the file. It keeps them when it executes: it has one descriptor, which stays open.
+/// A child that holds these locks on the file. It keeps them when it executes: it has one descriptor, which stays open.
 fn holder(path: &Path, locks: Vec<Lock>) -> Holder {
     let mut command = std::process::Command::new("sleep");
     drop(open(path));
@@ -65,12 +65,12 @@ fn holder(path: &Path, locks: Vec<Lock>) -> Holder {
     Holder(command.spawn().unwrap())
 }
 
-/// What a thread of ours met: its number, whether it was refused, and whether it was so at once before its second nap.
+/// The result of a thread: its number, whether it was refused, and whether it was refused at once before its second nap.
 fn tries(path: PathBuf, wanted: Lock) -> (u32, bool, bool) {
     let thread = std::thread::spawn(move || {
         let file = open(&path);
         let refused = !wanted.take(file.as_raw_fd());
-        std::thread::sleep(NAP); // the first time it may do without
+        std::thread::sleep(NAP); // the first time it may do without the lock
         wanted.take(file.as_raw_fd());
         let at = Instant::now();
         std::thread::sleep(NAP); // for the lock, if it was refused
@@ -81,7 +81,7 @@ fn tries(path: PathBuf, wanted: Lock) -> (u32, bool, bool) {
     thread.join().unwrap()
 }
 
-/// Of naps one after the other, what is told of each: the holder, 0 if it is the thread's own.
+/// For naps one after the other, the reported holder of each, 0 if the nap is the thread's own.
 fn told_of(rows: &[whyslow_model::table::Span], pid: u32) -> Vec<(bool, u32, Option<String>)> {
     let is_nap = |row: &&whyslow_model::table::Span| {
         row.pid == pid && row.syscall.is_some_and(|call| NANOSLEEP.contains(&call))
@@ -90,7 +90,7 @@ fn told_of(rows: &[whyslow_model::table::Span], pid: u32) -> Vec<(bool, u32, Opt
     rows.iter().filter(is_nap).map(|row| (row.refused, row.holder, file(row))).collect()
 }
 
-/// A thread that is refused twice, then gets the lock and sleeps with it; and one whose holder lets go while it sleeps.
+/// A thread that is refused twice, then gets the lock and sleeps with it; and one whose holder releases the lock while it sleeps.
 #[test]
 fn root_who_has_the_lock_or_can_have_it_sleeps_for_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn root_who_has_the_lock_or_can_have_it_sleeps_for_itself() {
             });
             assert_eq!(refused.count(), 3);
             assert!(!lock.take(fd));
-            drop(holder); // it lets go before the nap is over
+            drop(holder); // it releases the lock before the nap is over
             std::thread::sleep(NAP);
             while !lock.take(fd) {
                 std::thread::yield_now();
@@ -128,7 +128,7 @@ fn root_who_has_the_lock_or_can_have_it_sleeps_for_itself() {
     for pid in all {
         let told = told_of(&rows, pid);
         let refused: Vec<bool> = told.iter().map(|(refused, ..)| *refused).collect();
-        // Some hosts hide a switch of a hundred: then a nap has no call, and none is refused that was not.
+        // Some hosts hide a switch of a hundred: then a nap has no call, and no nap counts as refused that was not.
         assert!(refused.len() < 5 || refused == [false, true, true, false, false], "{told:?}");
         known += refused.iter().filter(|refused| **refused).count();
     }

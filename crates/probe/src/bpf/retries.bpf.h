@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How long a thread slept between two calls that failed alike: in one call that does nothing but sleep, the first that it waited in. */
+/* How long a thread slept between two calls that failed alike: in one call that only sleeps, the first one that it waited in. */
 #pragma once
 
 #define MAX_RETRIES 1024 /* 256 a CPU, where there are more than four: failed.rs */
@@ -11,12 +11,12 @@ struct retry {
 	__u64 switches;
 	__u64 ran;
 	__u64 delay;
-	__u64 slept_ns; /* since then */
+	__u64 slept_ns; /* since that call */
 	__u32 pid;      /* another thread's value may be read while it makes room */
 	__u32 unused;
 };
 
-/* By thread. Failures that are old make room. */
+/* By thread. Old failures make room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_RETRIES);
@@ -24,10 +24,10 @@ struct {
 	__type(value, struct retry);
 } retries SEC(".maps");
 
-/* Set by the first failure: until then a call that ended well is none of ours. */
+/* Set by the first failure: until then no call that ended well belongs to a retry. */
 __u32 any_failed;
 
-/* Calls that only sleep (arch/x86/entry/syscalls/syscall_64.tbl). select and poll do where they are given nothing to watch. */
+/* Calls that only sleep (arch/x86/entry/syscalls/syscall_64.tbl). select and poll only sleep where they have nothing to watch. */
 static __always_inline bool only_sleeps(__u64 call, const struct pt_regs *regs)
 {
 	switch (call) {
@@ -51,7 +51,7 @@ static __always_inline void read_counters(struct retry *r)
 	r->delay = BPF_CORE_READ(t, sched_info.run_delay);
 }
 
-/* The current thread's sleep is over: for how long, if that was all that it has waited for since its call failed? */
+/* The current thread's sleep is over: how long did it take, if that was its only wait since its call failed? */
 static __noinline int note_nap(void)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
@@ -70,7 +70,7 @@ static __noinline int note_nap(void)
 	return 0;
 }
 
-/* The current thread's call has failed: how long did it sleep since the last one that failed so? */
+/* The current thread's call has failed: how long did it sleep since the last call that failed in the same way? */
 static __always_inline __u64 slept_before(const struct failed_key *key, __u64 began)
 {
 	__u32 pid = bpf_get_current_pid_tgid();

@@ -10,11 +10,11 @@ use libbpf_rs::btf::types::Struct;
 use libbpf_rs::btf::{Btf, BtfType};
 use whyslow_model::Missing;
 
-/// What is told of each probe that is not loaded.
+/// The reason that is reported for each probe that is not loaded.
 const NEEDS: &str =
     "ring buffers whose lock does not sleep with PREEMPT_RT: Linux 6.12, or the fix of CVE-2024-50138";
 
-/// Asked before an object with such a program is loaded. `what`: the probe.
+/// Called before an object with such a program is loaded. `what`: the probe.
 pub(crate) fn may_be_filled(what: &str) -> Result<(), Missing> {
     static SLEEPS: OnceLock<bool> = OnceLock::new();
     let sleeps = *SLEEPS.get_or_init(|| {
@@ -27,7 +27,7 @@ pub(crate) fn may_be_filled(what: &str) -> Result<(), Missing> {
     Err(Missing::NotInKernel { what: what.to_owned(), needs: NEEDS.to_owned() })
 }
 
-/// A lock whose type is not known is taken for the old one.
+/// A lock whose type is not known counts as the old one.
 fn sleeps(realtime: bool, lock_type: impl FnOnce() -> Option<String>) -> bool {
     realtime && lock_type().is_none_or(|name| name == "spinlock_t")
 }
@@ -37,7 +37,7 @@ fn is_realtime(flag: &str, version: &str) -> bool {
     flag.trim() == "1" || version.contains("PREEMPT_RT") || version.contains("PREEMPT RT")
 }
 
-/// Of the ring buffer's lock, by BTF. 25 ms, on real-time kernels only.
+/// The type of the ring buffer's lock, by BTF. 25 ms, on real-time kernels only.
 fn lock_type() -> Option<String> {
     let btf = Btf::from_vmlinux().ok()?;
     let ring = btf.type_by_name::<Struct<'_>>("bpf_ringbuf")?;

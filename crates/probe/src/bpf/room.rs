@@ -14,10 +14,10 @@ const BY_TASK: u32 = 1 << 16;
 /// A table whose rows are allocated when they are needed (include/uapi/linux/bpf.h).
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// One look at a time.
+/// One run at a time.
 static HALVINGS: AtomicU32 = AtomicU32::new(0);
 
-/// From now on tables are halved so often.
+/// From now on tables are halved so many times.
 pub(crate) fn halve(times: u32) {
     HALVINGS.store(times.min(MOST_HALVINGS), Ordering::Relaxed);
 }
@@ -31,7 +31,7 @@ pub(crate) fn rows(whole: u32) -> u32 {
     smaller(whole, halvings(), LEAST_ROWS)
 }
 
-/// What is not loaded yet is made to fit. Before maps are lent to it: of those the size is their owner's.
+/// Make an object that is not loaded yet fit. Before maps are lent to it: the owner of those sets their size.
 pub(crate) fn fit(object: &mut OpenObject) -> libbpf_rs::Result<()> {
     let times = halvings();
     if times == 0 {
@@ -65,6 +65,6 @@ mod tests {
         assert_eq!(smaller(1024, 4, LEAST_ROWS), 256);
         assert_eq!(smaller(1, 4, LEAST_ROWS), 1);
         assert_eq!(smaller(16 << 20, 4, LEAST_BYTES), 1 << 20, "a ring stays a power of two");
-        assert_eq!(rows(16_384), 16_384, "nobody has halved them");
+        assert_eq!(rows(16_384), 16_384, "they were not halved");
     }
 }

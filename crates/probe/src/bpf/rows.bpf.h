@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The rows of timelines: one long wait, and the sums of what was before it.
+/* The rows of timelines: one long wait, and the sums of the time before it.
  *
- * Nothing here runs for a short wait. Rows and stacks have a budget a CPU; over
- * it a wait stays in the sums of the stretch: resolution is shed, not truth.
+ * Nothing here runs for a short wait. Rows and stacks have a budget per CPU; beyond it a wait stays in the sums of the stretch: resolution
+ * is dropped, no time is lost.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 #define SLICE (100 * MSEC)
 /* A stretch without a long wait is reported when it is this long. */
 #define STRETCH (10 * MSEC)
-/* A run without a break is told from here on. */
+/* A run without a break is reported from here on. */
 #define LONG_RUN (MSEC / 2)
 
 enum row_kind { ROW_SPAN, ROW_WAKE, ROW_RUN };
@@ -57,20 +57,20 @@ struct sched_span {
 	__u32 family;
 	__u32 port;
 	__u8 address[16];
-	struct sched_ends polled; /* of a wait for several that nothing has ended */
+	struct sched_ends polled; /* for a wait at several sockets that nothing has ended */
 	__u32 connecting;
-	__u32 other_end; /* of an open row: which of `other_ends`; 0: none */
-	__u64 waits_at; /* the socket: compared, and never told */
-	__u64 lock_file; /* through which the lock on `file` was taken: the same */
-	__u64 open_ns; /* the closing walk's time */
+	__u32 other_end; /* for an open row: number in `other_ends`; 0: none */
+	__u64 waits_at; /* the socket: compared, and never reported */
+	__u64 lock_file; /* the open file through which the lock on `file` was taken: compared, and never reported */
+	__u64 open_ns; /* time of the closing walk */
 	__u64 unsampled;
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
-	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
-	__u16 refused; /* that lock is one on `file`, for which it tried before it went to sleep, and which is held still */
-	__u16 asked; /* as it went to sleep a service had not read yet what it had sent through a unix socket */
-	__u32 held; /* as it went to sleep what it had written to the connection whose data woke it was held back */
-	__u32 io_file; /* id of what it had queued I/O about last, just before */
+	__u32 holder; /* holder of the user space lock that it waited for; 0: not known */
+	__u16 refused; /* the lock is one on `file`, for which the task tried before it went to sleep, and which is still held */
+	__u16 asked; /* as the task went to sleep, a service had not read yet what the task had sent through a unix socket */
+	__u32 held; /* as the task went to sleep, data that it had written to the connection whose data woke it were held back */
+	__u32 io_file; /* id of the file that it had queued I/O about last, just before */
 	char comm[16];
 	char file[32];
 };
@@ -82,7 +82,7 @@ struct sched_span_stack {
 
 struct sched_wake {
 	__u32 kind;
-	__u32 pid; /* who is woken */
+	__u32 pid; /* the task that is woken */
 	__u64 key; /* when the sleep began, by the run queue's clock */
 	__u32 waker;
 	__u32 waker_tgid;
@@ -90,10 +90,10 @@ struct sched_wake {
 	__s32 depth;
 	__u64 work;
 	char comm[16];
-	struct sched_ends ready; /* where data came, of one that a softirq woke */
-	struct sched_ends sends; /* where the current task is at work in its system call */
+	struct sched_ends ready; /* socket where data came, for a task that a softirq woke */
+	struct sched_ends sends; /* socket of the system call that the current task is in */
 	__s32 call; /* that call; -1: none */
-	__u32 sent_ticks; /* since its own end sent something, of a unix socket since that woke who answers, and one; 0: not known */
+	__u32 sent_ticks; /* ticks, and one, since its own end sent something; unix socket: since that woke the answering service; 0: not known */
 	__u32 unix_role;
 	__u32 by_data; /* data that came at a socket wake its waiters */
 	__u64 frames[WAKER_FRAMES];
@@ -143,16 +143,16 @@ struct {
 /* Rows and stacks a CPU may take in a slice of 100 ms; at 1 us and 15 us each. User space sets them. */
 const volatile __u64 max_rows = 1000;
 const volatile __u64 max_stacks = 50;
-/* Of the run queue, to the CPU's preempt count; 0: this kernel does not say where that is. */
+/* Offset from the run queue to the CPU's preempt count; 0: this kernel does not say where that is. */
 const volatile __s64 preempt_count_at = 0;
 /* System calls whose first argument is a file descriptor. */
 const volatile __u64 takes_fd[8] = {};
-/* Packets say at which socket they came (sk_data_ready): what a wait looks at need not be asked. */
+/* Packets show the socket where they came (sk_data_ready): the polled sockets need not be read. */
 const volatile bool tells_ready = false;
 
 /* Exits and rows that we saw but could not note. */
 __u64 lost;
-/* Tasks without a slot, or of the followed those of whom that could not be noted: user space tells which. */
+/* Tasks without a slot, or followed tasks that could not be noted as such: user space knows which. */
 __u64 without_place;
 /* Waits over the budget: their time stays in the sums. */
 __u64 shed;
@@ -172,8 +172,8 @@ static __always_inline struct sched_rate *rate_at(__u64 now)
 	return rate;
 }
 
-/* In what the CPU of this run queue is. include/linux/preempt.h: bits 8-15 softirq (bit 8: serving one, else only
- * disabled), 16-19 hardirq, 20-23 nmi.
+/* The context that the CPU of this run queue is in. include/linux/preempt.h: bits 8-15 softirq (bit 8: serving one, else only disabled),
+ * 16-19 hardirq, 20-23 nmi.
  */
 static __always_inline __u32 context_on(struct rq *rq)
 {
@@ -192,8 +192,8 @@ static __always_inline __u32 context_on(struct rq *rq)
 	return count & 0x100 ? WAKE_SOFTIRQ : WAKE_TASK;
 }
 
-/* The same, of a waker that counts so: with PREEMPT_RT softirqs run in threads (ktimers, ksoftirqd), as tasks by the CPU's
- * count; whether a task serves one is in the same bit of a count of its own (kernel/softirq.c, local_bh_disable).
+/* The same for a waker with a count of its own: with PREEMPT_RT softirqs run in threads (ktimers, ksoftirqd), as tasks by the CPU's count;
+ * whether a task serves one is in the same bit of the task's own count (kernel/softirq.c, local_bh_disable).
  */
 static __always_inline __u32 context_of(struct rq *rq, int serves)
 {
@@ -202,10 +202,10 @@ static __always_inline __u32 context_of(struct rq *rq, int serves)
 	return context == WAKE_TASK && serves & 0x100 ? WAKE_SOFTIRQ : context;
 }
 
-/* Up to how many stacks of a CPU's budget the one of a wait in this state may be taken. Of those asleep a part is kept for the
- * others: who waits uninterruptibly is waited for by more, and wakes less often. Kernel threads asleep have nothing to do,
- * nearly always, and their stack says just that; with PREEMPT_RT each CPU has several that each tick wakes (ktimers,
- * ksoftirqd, rcuc), which alone spend more than the whole budget. Zones, not shares: what one leaves the others take.
+/* How many stacks of a CPU's budget may be used before the one of a wait in this state. For sleeping tasks the limit is lower, to keep a
+ * part for the other waits: more tasks wait for a task that waits uninterruptibly, and it wakes less often. Sleeping kernel threads nearly
+ * always have nothing to do, and their stack says just that; with PREEMPT_RT each CPU has several that each tick wakes (ktimers, ksoftirqd,
+ * rcuc), which alone would use more than the whole budget. The limits are zones, not shares: unused stacks go to the other waits.
  */
 static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
 {
@@ -221,7 +221,7 @@ static __always_inline bool are_ends(const struct sched_ends *one, const struct 
 	       one->peer_port == other->local_port && one->protocol == other->protocol;
 }
 
-/* A softirq wakes: from which socket to which it brought something. True: the current task has sent it, and its stack would say no more. */
+/* A softirq wakes: notes the sockets that sent and received. True: the current task has sent the data, and its stack would say no more. */
 static __always_inline bool note_delivery(struct sched_wake *wake, struct sched_slot *s, struct task_struct *t)
 {
 	__u32 zero = 0;
@@ -243,8 +243,8 @@ static __always_inline bool note_delivery(struct sched_wake *wake, struct sched_
 	return wake->by_data && are_ends(&wake->sends, &wake->ready);
 }
 
-/* Ticks since a process woke the service `t` with what it asks, and one, if the service sends something to a client for the first time since; 0:
- * that is not so.
+/* Ticks, and one, since a process woke the service `t` with its request, if the service sends something to a client for the first time
+ * since; 0: it does not.
  */
 static __always_inline __u32 ticks_since_asked(__u32 tgid, struct task_struct *t)
 {
@@ -253,8 +253,8 @@ static __always_inline __u32 ticks_since_asked(__u32 tgid, struct task_struct *t
 	return service && service->answers == tgid ? (__u32)bpf_jiffies64() - service->answers_tick + 1 : 0;
 }
 
-/* Who wakes a task of process `tgid`, told at once, in the waker's own context, with a stack if no more than `most` were taken. 0: there was no
- * room. Not inlined: it is the rare way.
+/* Report the waker of a task of process `tgid` at once, in the waker's own context, with a stack if no more than `most` were taken. 0:
+ * there was no room. Not inlined: it is the rare path.
  */
 static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, bool long_one, __u64 most)
 {
@@ -286,7 +286,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
 	wake->depth = 0;
-	if (has_helper(get_current_task_btf)) { /* without it, only who */
+	if (has_helper(get_current_task_btf)) { /* without it, only the waker's pid */
 		struct task_struct *t = bpf_get_current_task_btf();
 
 		if (wake->context == WAKE_TASK) {
@@ -296,7 +296,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 			wake->unix_role = unix_role(t, takes_fd, &unread);
 			if (wake->unix_role == UNIX_ANSWERS || wake->unix_role == UNIX_TAKES) {
 				s->asks = LOOKED_AT;
-				if (unread) /* who has not read what was sent tells news: what lies there says that the last ones have come */
+				if (unread) /* a service that has not read what was sent sends news: unread data only show that the last ones have come */
 					s->asked = 0;
 				else if (tells_ready && wake->unix_role == UNIX_ANSWERS)
 					wake->sent_ticks = ticks_since_asked(tgid, t);
@@ -313,7 +313,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 	return 1;
 }
 
-/* The same afterwards, by whoever is on the CPU now: only what the slot remembers. */
+/* The same afterwards, from the task that is on the CPU now: only the values in the slot. */
 static __noinline int tell_waker(struct sched_slot *s)
 {
 	struct sched_wake *wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
@@ -332,7 +332,7 @@ static __noinline int tell_waker(struct sched_slot *s)
 	return 0;
 }
 
-/* A socket's other end. */
+/* The other end of a socket. */
 static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
 {
 	span->family = BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -343,7 +343,9 @@ static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
 		bpf_probe_read_kernel(span->address, 16, &sk->__sk_common.skc_v6_daddr);
 }
 
-/* Who took a lock on a file. Where it is one of an open file (flock, OFD) whoever has that open has it, and the taker may be gone. */
+/* The task that took a lock on a file. If the lock belongs to an open file (flock, OFD), each process that has that file open holds it, and
+ * the taker may be gone.
+ */
 static __always_inline void note_holder(struct sched_span *span, __u64 lock, bool refused)
 {
 	struct claim held = {};
@@ -351,14 +353,14 @@ static __always_inline void note_holder(struct sched_span *span, __u64 lock, boo
 	if (!lock)
 		return;
 	read_claim(&held, lock);
-	/* Of an OFD lock that refuses it is not known whether the taker has it still. */
+	/* For an OFD lock that refuses, it is not known whether the taker still has it. */
 	span->holder = refused && held.of_open_file == FL_OFDLCK ? 0 : held.pid;
 	if (held.of_open_file)
 		span->lock_file = held.file;
 }
 
-/* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
- * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
+/* The system call that the task is in, and its file. A task that is not current is not in user mode: its registers of the last entry into
+ * the kernel are on its stack. Page faults and interrupts have orig_ax -1.
  */
 static __always_inline void note_call(struct sched_span *span, struct task_struct *t, struct pt_regs *regs)
 {
@@ -398,7 +400,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	note_peer(span, (void *)span->waits_at);
 }
 
-/* Of the one socket that it looks at. */
+/* Note the one socket that the task polls. */
 static __always_inline void note_polled(struct sched_span *span, struct task_struct *t)
 {
 	__u64 call = span->syscall;
@@ -448,7 +450,7 @@ static __always_inline void note_device(struct sched_span *span, struct task_str
 		span->io_file = last->file;
 }
 
-/* It sleeps until it tries again, and somebody has the lock still. */
+/* The task sleeps until it tries again, and another process still holds the lock. */
 static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
@@ -468,7 +470,7 @@ static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 	return 0;
 }
 
-/* What the verifier follows no pointer of: global functions take numbers. */
+/* A pointer as a number, which the verifier does not follow: global functions take numbers. */
 static __always_inline __u64 as_number(void *pointer)
 {
 	__u64 number = 0;
@@ -479,7 +481,7 @@ static __always_inline __u64 as_number(void *pointer)
 
 enum { ASK_REFUSED = 1, ASK_POLLED = 2 };
 
-/* What a task waits for, by its registers and what others noted of it. Global: it is verified once, and not on each of the ways to it,
+/* What a task waits for, by its registers and the notes of other hooks. Global: the verifier checks it once, and not on each path to it,
  * which took 0.1 s of the start.
  */
 __noinline int note_wait(struct sched_span *span, __u64 task, __u64 regs, __u32 asked)
@@ -503,7 +505,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 {
 	__builtin_memset(span, 0, sizeof(*span));
 	span->kind = ROW_SPAN;
-	span->pid = s->pid; /* of a leader whose pid a thread of his has taken over: the one he had */
+	span->pid = s->pid; /* for a leader whose pid one of its threads has taken over: the pid that it had */
 	span->tgid = t->tgid;
 	span->state = state;
 	span->from = s->from_mono;
@@ -543,7 +545,7 @@ static __always_inline void begin_stretch(struct sched_slot *s, __u64 now, __u64
 	s->base_unknown = s->unknown_ns;
 }
 
-/* The sums hold the row's own wait, too. */
+/* The sums contain the row's own wait, too. */
 static __always_inline void take_out(struct sched_span *span, __u64 waited, __u64 ready)
 {
 	__u32 state = span->state & 7;
@@ -553,7 +555,7 @@ static __always_inline void take_out(struct sched_span *span, __u64 waited, __u6
 	span->mixed[READY] -= span->mixed[READY] < ready ? span->mixed[READY] : ready;
 }
 
-/* It leaves the CPU because its group's quota has run out. */
+/* The task leaves the CPU because its group's quota has run out. */
 static __always_inline bool is_throttled(struct task_struct *t)
 {
 	struct task_struct___throttled *new = (void *)t;

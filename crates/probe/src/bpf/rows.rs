@@ -1,4 +1,4 @@
-//! What the sched probe tells of timelines, kept small: stacks once each, and coarser when there is too much.
+//! The sched probe's timelines, kept small: stacks once each, and coarser when there is too much.
 
 mod coarser;
 
@@ -15,9 +15,9 @@ use super::value;
 
 /// Rows of spans that are kept, about 370 bytes each. When there are more, short lives and short waits go into the sums.
 const MOST: usize = 120_000;
-/// Runs, 32 bytes each. When there are more, the shorter half is let go, and that is said.
+/// Runs, 32 bytes each. When there are more, the shorter half is dropped, and the report says so.
 const MOST_RUNS: usize = 200_000;
-/// Stacks of the kernel that differ: a busy host has some thousands. A row too many has none.
+/// Different stacks of the kernel: a busy host has some thousands. Beyond that a row has no stack.
 const MOST_STACKS: usize = 32_768;
 /// Names of ended tasks that are remembered, by the low bits of their pid.
 const NAMES: usize = 65_536;
@@ -28,15 +28,15 @@ pub type Comm = [c_char; 16];
 /// A span and its stack.
 #[derive(Clone, Copy, Default)]
 pub struct SpanRow {
-    /// As the kernel half told it.
+    /// As the kernel half sent it.
     pub span: sched_span,
     /// Its stack, in `Rows::stack`.
     pub stack: Option<u32>,
-    /// Waiting that it stands for, its own included; 0: for none.
+    /// Waiting time that it stands for, its own included; 0: for none.
     pub stands: u64,
 }
 
-/// Who woke.
+/// A waker.
 #[derive(Clone, Default)]
 pub struct WakeRow {
     /// The current task.
@@ -49,16 +49,16 @@ pub struct WakeRow {
     pub work: u64,
     pub comm: Comm,
     pub stack: Option<u32>,
-    /// What it sent, or a softirq brought. Few have it: there may be a quarter of a million rows.
+    /// What it sent, or a softirq delivered. Few have it: there may be a quarter of a million rows.
     pub sent: Option<Box<SentRow>>,
 }
 
-/// What a waker sent.
+/// The data that a waker sent.
 #[derive(Clone, Copy, Default)]
 pub struct SentRow {
     /// The socket at which data came.
     pub ready: sched_ends,
-    /// The socket at which the current task was at work.
+    /// The socket that the current task's system call worked on.
     pub sends: sched_ends,
     /// In this system call; -1: none.
     pub call: i32,
@@ -75,20 +75,20 @@ pub struct SentRow {
 pub struct Rows {
     /// In order of time for each task.
     pub spans: Vec<SpanRow>,
-    /// By who was woken, and `key`.
+    /// By the woken task, and `key`.
     pub wakes: HashMap<(u32, u64), WakeRow>,
-    /// Who had which CPU.
+    /// Which task had which CPU.
     pub runs: Vec<sched_run>,
     stacks: Vec<Vec<u64>>,
     known: HashMap<Vec<u64>, u32>,
     names: Vec<(u32, Comm)>,
     /// Spans are coarsened when there are so many, if not at `MOST`.
     next: usize,
-    /// What is in no row.
+    /// Records that are in no row.
     dropped: Dropped,
 }
 
-/// What there was no room for.
+/// Records for which there was no room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Dropped {
     runs: u64,
@@ -97,7 +97,7 @@ struct Dropped {
 }
 
 impl Rows {
-    /// Take one record of the ring buffer. What is not one of ours is dropped.
+    /// Take one record of the ring buffer. A record that is not one of ours is dropped.
     pub fn note(&mut self, bytes: &[u8]) {
         let kind = bytes.first_chunk().map(|head| u32::from_ne_bytes(*head));
         match (kind, bytes.len()) {
@@ -133,7 +133,7 @@ impl Rows {
             let mut lengths: Vec<u64> = self.runs.iter().map(|run| run.to.saturating_sub(run.from)).collect();
             let (_, median, longer) = lengths.select_nth_unstable(MOST_RUNS / 2);
             let median = *median;
-            // Half goes, also where they are alike: of those of the median's length as many stay as the longer ones leave room for.
+            // Half goes, also where runs are alike: of runs with the median's length as many stay as the longer ones leave room for.
             let longer = longer.iter().filter(|length| **length > median).count();
             let mut alike = (MOST_RUNS / 2).saturating_sub(longer);
             let before = self.runs.len();
@@ -150,7 +150,7 @@ impl Rows {
         self.runs.push(run);
     }
 
-    /// A task has ended: whom it woke is reported by its number, and its name will be asked for.
+    /// A task has ended: rows report the tasks that it woke by number, and will need its name.
     pub fn note_name(&mut self, exit: &sched_exit) {
         self.names.resize(NAMES, (0, Comm::default()));
         if let Some(name) = self.names.get_mut(exit.pid as usize % NAMES) {
@@ -158,23 +158,24 @@ impl Rows {
         }
     }
 
-    /// What the last task that ended under this pid was called.
+    /// The name of the last task that ended under this pid.
     #[must_use]
     pub fn name_of(&self, pid: u32) -> Option<&Comm> {
         self.names.get(pid as usize % NAMES).filter(|(of, _)| *of == pid && pid != 0).map(|(_, comm)| comm)
     }
 
-    /// What is in no row, in words.
+    /// Records that are in no row, in words.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         let Dropped { runs, longest_run_ns, stacks } = self.dropped;
         let ms = longest_run_ns as f64 / 1e6;
         let runs = (runs > 0).then(|| {
-            let reason = format!("{runs} were let go, none of them longer than {ms:.1} ms, for want of room");
+            let reason =
+                format!("{runs} were dropped, none of them longer than {ms:.1} ms, for want of room");
             Missing::skipped(RUNS_IN_PART, reason)
         });
         let stacks = (stacks > 0).then(|| {
-            let reason = format!("{stacks} times there were {MOST_STACKS} others already");
+            let reason = format!("{stacks} times {MOST_STACKS} other stacks were kept already");
             Missing::skipped("the stacks of some waits and wakers", reason)
         });
         runs.into_iter().chain(stacks).collect()
@@ -207,8 +208,7 @@ impl Rows {
         self.spans.push(row);
         if self.spans.len() >= self.next.max(MOST) {
             self.coarsen();
-            // What cannot be known by less (a row of each task that lives) may be much: only after as many more it is tried
-            // again.
+            // Rows that cannot be made coarser (a row of each living task) may be many: the next attempt comes only after as many more.
             self.next = self.spans.len() + MOST / 4;
         }
     }

@@ -153,7 +153,7 @@ fn runs_that_were_let_go_are_counted_and_reported() {
     assert_eq!(words(&rows), Vec::<String>::new());
     rows.note_run(sched_run { from: 0, to: 9_000_000, ..sched_run::default() });
     assert_eq!(rows.runs.len() as u64 + rows.dropped.runs, MOST_RUNS as u64 + 1);
-    let reported = "some runs on CPUs was skipped: 100000 were let go, none of them longer than 0.6 ms, for want of room";
+    let reported = "some runs on CPUs was skipped: 100000 were dropped, none of them longer than 0.6 ms, for want of room";
     assert_eq!(words(&rows), [reported]);
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Where did each task's time go, and who ended its waits?
+/* Where did each task's time go, and which task ended its waits?
  *
- * One slot a task, indexed by pid: no hash, no allocation in sched_switch and
- * sched_waking; time is the run queue's own clock. Short waits are summed. A
- * long one becomes a row of the task's timeline, with its stack, its system
- * call, its lock and who woke it. Stacks are taken when a task's waits of one
- * kind have grown by a threshold since its last stack ("off-CPU sampling"),
- * so their cost is bounded by the time waited.
+ * One slot a task, indexed by pid: no hash, no allocation in sched_switch and sched_waking; time is the run queue's own clock. Short waits
+ * are summed. A long wait becomes a row of the task's timeline, with its stack, its system call, its lock and its waker. Stacks are taken
+ * when a task's waits of one kind have grown by a threshold since its last stack ("off-CPU sampling"), so their cost is bounded by the time
+ * waited.
  */
 #include "rows.bpf.h"
 #include "other_ends.bpf.h"
@@ -15,14 +13,14 @@
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
 #define CYCLE_BITS 26 /* longer ones (67 s) are left out: their squares would fill a sum */
-/* Of a task that sleeps a stack is taken each time it has slept so much, and of each sleep that long. */
+/* A stack of a sleeping task is taken each time its sleeps have grown by so much, and for each single sleep of that length. */
 #define ASLEEP_STACK (5 * MSEC)
-/* After so many of one task they become fewer. */
+/* After so many stacks of one task they become fewer. */
 #define MANY_STACKS 16
-/* ... each time by half, and so often. */
+/* ... by half each time, and so many times. */
 #define HALVINGS 4
 
-/* What the kernel counted for a task that ended in the window. */
+/* The kernel's counters of a task that ended in the window. */
 struct sched_exit {
 	struct sched_slot slot;
 	__u64 start_ns;
@@ -51,7 +49,7 @@ struct sched_exit {
 	char parent[16];
 };
 
-/* Read from the closing walk: a task that lives on, and the end of its timeline. */
+/* Read from the closing walk: a task that still lives, and the end of its timeline. */
 struct sched_live {
 	struct sched_slot slot;
 	struct sched_span_stack row;
@@ -95,7 +93,7 @@ static __always_inline __u32 kind_of_sleep(struct task_struct *t)
 	return BPF_CORE_READ_BITFIELD(t, in_iowait) ? IO : BLOCKED;
 }
 
-/* How long the interval that runs in a slot is, at `now`. */
+/* The length of the interval that runs in a slot, at `now`. */
 static __always_inline __u64 interval(struct sched_slot *s, __u64 now)
 {
 	return elapsed(s->since, now);
@@ -111,13 +109,13 @@ static __always_inline void add(struct sched_slot *s, __u32 state, __u64 ns)
 		sum->worst_ns = ns;
 }
 
-/* End the interval that runs in a slot, at `now`; its length. */
+/* End the interval that runs in a slot, at `now`; returns its length. */
 static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, __u64 now)
 {
 	__u64 ns = interval(s, now);
 
 	if (s->state != state) {
-		/* We missed how this state came about: its time is nobody's. */
+		/* We missed how this state began: its time is unknown. */
 		s->unknown_ns += ns;
 		return 0;
 	}
@@ -125,10 +123,10 @@ static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, _
 	return ns;
 }
 
-/* A cycle is: ready, running and waiting for I/O, then one sleep, which ends at `woken`. Whether the sleep gets shorter when
- * it was awake for longer before it tells whether a timer or an open queue of work absorbs what it waits. All of that time
- * counts, not its waits alone: a wait that ends at a set moment (the next period of a quota) is as much shorter as the
- * work before it was longer, and says nothing.
+/* A cycle is: ready, running and waiting for I/O, then one sleep, which ends at `woken`. Whether the sleep gets shorter when the task was
+ * awake for longer before it shows whether a timer or an open queue of work absorbs the waits. All of that time counts, not its waits
+ * alone: a wait that ends at a set moment (the next period of a quota) is as much shorter as the work before it was longer, and says
+ * nothing.
  */
 static __always_inline void end_cycle(struct sched_slot *s, __u64 woken)
 {
@@ -136,7 +134,7 @@ static __always_inline void end_cycle(struct sched_slot *s, __u64 woken)
 
 	s->cycle_since = woken;
 	if (!s->whole) {
-		s->whole = 1; /* it began before the window: half a cycle would bend the slope */
+		s->whole = 1; /* the cycle began before the window: half a cycle would bend the slope */
 		return;
 	}
 	if ((awake | rest) >> CYCLE_BITS)
@@ -164,8 +162,9 @@ static __always_inline void accumulate(struct sched_slot *s, __u32 state, __u64 
 		s->peak[state] = ns;
 }
 
-/* A random part of the threshold: fixed steps would fall in step with waits that alternate. Who sleeps all the time, as most do, has
- * many stacks soon, and the next say little more: his threshold grows, up to sixteenfold. Long sleeps, which all have one, do not count.
+/* A random part of the threshold: fixed steps would fall in step with waits that alternate. A task that sleeps all the time, as most do,
+ * has many stacks soon, and further ones say little more: its threshold grows, up to sixteenfold. Long sleeps, which all have a stack, do
+ * not count.
  */
 static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 {
@@ -174,7 +173,7 @@ static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 	return most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
 }
 
-/* A stack was taken: when the next is due. */
+/* A stack was taken: set when the next one is due. */
 static __always_inline void reset(struct sched_slot *s, __u32 state)
 {
 	if (state == ASLEEP && s->peak[state] < ASLEEP_STACK && s->sampled < HALVINGS * MANY_STACKS)
@@ -184,7 +183,7 @@ static __always_inline void reset(struct sched_slot *s, __u32 state)
 	s->sample_at[state] = step(s, state);
 }
 
-/* There was no room for it: it is not asked for at each wake-up until there is. */
+/* There was no room for the stack: the next wake-ups do not try again until there is. */
 static __always_inline void postpone(struct sched_slot *s, __u32 state)
 {
 	state = bounded(state);
@@ -197,7 +196,7 @@ static __always_inline bool is_due(struct sched_slot *s, __u32 state)
 	return is_sleep(state) && (s->unsampled[state] >= s->sample_at[state] || s->peak[state] >= ASLEEP_STACK);
 }
 
-/* As it will be when its sleep of `ns` is over. */
+/* Whether a stack will be due when the sleep of `ns` is over. */
 static __always_inline bool will_be_due(struct sched_slot *s, __u64 ns)
 {
 	__u32 state = bounded(s->state);
@@ -205,7 +204,7 @@ static __always_inline bool will_be_due(struct sched_slot *s, __u64 ns)
 	return s->unsampled[state] + ns >= s->sample_at[state] || ns >= ASLEEP_STACK;
 }
 
-/* It sleeps from now on: from when on its waker is reported in full. */
+/* The task sleeps from now on: set the time from which on its waker is reported in full. */
 static __always_inline void fall_asleep(struct sched_slot *s)
 {
 	__u32 state = bounded(s->state);
@@ -214,14 +213,14 @@ static __always_inline void fall_asleep(struct sched_slot *s)
 	s->wake_from = s->limit == ~0ULL || s->limit < due ? s->limit : due;
 }
 
-/* Spare places that nobody has. Filled by sched.rs. */
+/* Spare places that no task has. Filled by sched.rs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK);
 	__uint(max_entries, SPARES);
 	__uint(value_size, sizeof(__u32));
 } spare_places SEC(".maps");
 
-/* Another task lives at `home`. What this one may have noted there before its place was known moves along. */
+/* Another task has `home`. Notes that this task may have made there before its place was known move along. */
 static __noinline struct sched_slot *displace(struct sched_slot *home, __u32 pid)
 {
 	__u32 at, from = pid & (homes - 1);
@@ -246,9 +245,9 @@ static __noinline struct sched_slot *displace(struct sched_slot *home, __u32 pid
 	return slot_at(at);
 }
 
-/* Of two CPUs that want a free home at once one gets it at most. Compare-and-exchange came with v5.12 (5ffa25502b5a), and
- * an older verifier refuses the program for it; an addition that returns nothing is as old as BPF. Whoever reads 1 after
- * his own was alone: another's that came before would have made it 2, and one that comes later reads 2 itself.
+/* Of two CPUs that want a free home at once at most one gets it. Compare-and-exchange came with v5.12 (5ffa25502b5a), and an older verifier
+ * refuses the program for it; an addition that returns nothing is as old as BPF. A CPU that reads 1 after its own addition was alone:
+ * another CPU's earlier addition would have made it 2, and a CPU that comes later reads 2 itself.
  */
 static __always_inline bool has_won(struct sched_slot *home)
 {
@@ -270,7 +269,7 @@ static __always_inline struct sched_slot *free_slot(struct task_struct *t)
 
 	if (!home)
 		return 0;
-	if (home->pid && home->key == (__u32)t->pid) /* of an earlier task of this pid we have missed the end */
+	if (home->pid && home->key == (__u32)t->pid) /* the end of an earlier task of this pid was missed */
 		return home;
 	if (has_won(home))
 		return home;
@@ -284,7 +283,7 @@ static __always_inline struct sched_slot *free_slot(struct task_struct *t)
 /* `s` is this task's from now on. */
 static __always_inline void move_in(struct sched_slot *s, struct task_struct *t, __u32 state, __u64 now, bool born)
 {
-	s->task = 0; /* until all is there nobody takes it for this one's */
+	s->task = 0; /* until the slot is complete no lookup takes it for this task's */
 	__builtin_memset(s, 0, TENANT);
 	s->state = state;
 	s->since = now;
@@ -301,7 +300,7 @@ static __always_inline void move_in(struct sched_slot *s, struct task_struct *t,
 	if (is_sleep(state))
 		fall_asleep(s);
 	s->asks = LOOKED_AT;
-	if (born) /* whoever makes a task lets it run first */
+	if (born) /* a new task does not run before its maker has made it ready */
 		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
 	s->key = t->pid;
@@ -319,7 +318,7 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 		move_in(s, t, state, now, born);
 }
 
-/* Its slot is free again. */
+/* The task's slot is free again. */
 static __always_inline void vacate(struct sched_slot *s)
 {
 	__u32 key = s->key, at;
@@ -371,15 +370,17 @@ static __always_inline void unfollow(__u32 pid)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(born, struct task_struct *t)
 {
-	if (is_followed(bpf_get_current_pid_tgid())) /* children of those who are followed are followed */
+	if (is_followed(bpf_get_current_pid_tgid())) /* children of followed tasks are followed */
 		follow(t->pid);
-	else if (is_followed(t->pid)) /* who had the number before ended unseen: this is a stranger */
+	else if (is_followed(t->pid)) /* the task that had the number before ended unseen: this is another task */
 		unfollow(t->pid);
 	claim(t, READY, clock_of(t), true);
 	return 0;
 }
 
-/* The current task wakes one of process `tgid`: by what it sends? What threads of one process send each other are no requests. */
+/* The current task wakes one of process `tgid`: with something that it sends? Data that threads of one process send each other are no
+ * requests.
+ */
 static __always_inline void note_asker(struct sched_slot *s, __u32 tgid)
 {
 	__u32 by = bpf_get_current_pid_tgid() >> 32;
@@ -395,9 +396,9 @@ static __always_inline void note_asker(struct sched_slot *s, __u32 tgid)
 	s->asked_tick = bpf_jiffies64();
 }
 
-/* Only who, and for long waits more: when it is ready is the kernel's to say, when it gets a CPU. The run queue's clock
- * of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is reported
- * without name and stack. That of an idle CPU stands still.
+/* Notes the waker only, and for long waits more: the kernel's own account says since when the task was ready, when it gets a CPU. The run
+ * queue's clock of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is reported
+ * without name and stack. The clock of an idle CPU stands still.
  */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *t)
@@ -434,7 +435,7 @@ int BPF_PROG(waking, struct task_struct *t)
 	ns = elapsed(s->since, now);
 	if (ns < s->wake_from)
 		return 0;
-	/* What an interrupt is about only its stack tells. */
+	/* Only the stack of an interrupt shows what the interrupt is about. */
 	with_stack = will_be_due(s, ns) || (ns >= s->limit && s->context != WAKE_TASK);
 	most = with_stack ? stacks_for(t, s->state) : 0;
 	s->reported = tell_wake(s, t->tgid, now, ns >= s->limit, most) ? WAKE_REPORTED : WAKE_SEEN;
@@ -457,8 +458,8 @@ static __noinline int note_answer(void)
 	return 0;
 }
 
-/* v6.3, 40e0b0908142 ("net/sock: Introduce trace_sk_data_ready()"). Where the kernel does not tell it, a wait on one socket is still told
- * from its own other end.
+/* v6.3, 40e0b0908142 ("net/sock: Introduce trace_sk_data_ready()"). Where the kernel has no such event, a wait on one socket is still
+ * reported by the other end of that socket.
  */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(data_came, const struct sock *sk)
@@ -532,8 +533,8 @@ static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s
 	return 0;
 }
 
-/* A stretch of its timeline is reported, if it ends in a long wait, or in one whose stack is due, or is long itself. What
- * cannot be reported now stays in the stretch, for the next row to tell.
+/* A stretch of a task's timeline is reported if it ends in a long wait, or in one whose stack is due, or is long itself. Time that cannot
+ * be reported now stays in the stretch, for the next row.
  */
 static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
 {
@@ -572,7 +573,7 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 	return 0;
 }
 
-/* A long wait whose end was not seen: the stack and the system call of today say nothing of it, its waker does. */
+/* A long wait whose end was not seen: the task's present stack and system call say nothing about it, its waker does. */
 static __noinline int tell_late(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
 {
 	__u64 at = s->slept ? s->at : ready;
@@ -610,7 +611,7 @@ static __always_inline void tell_run(struct task_struct *t, __u64 from, __u64 to
 	bpf_ringbuf_submit(run, BPF_RB_NO_WAKEUP);
 }
 
-/* The last row of a task. Of those that lived for less than a millisecond only the sums are reported. */
+/* The last row of a task. Tasks that lived for less than a millisecond have only their sums reported. */
 static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
 	struct sched_span *span;
@@ -627,10 +628,10 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 }
 
-/* `s` is 0 for a task that had no slot: all but its waits is reported.
+/* `s` is 0 for a task that had no slot: everything but its waits is reported.
  *
- * Pointers are read by helper: for each that is followed the verifier asks by name whether its type is trusted, and looks
- * through all types of the kernel for the answer (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a), on each way through here.
+ * Pointers are read by helper: for each pointer that is followed the verifier checks by name whether its type is trusted, and searches all
+ * types of the kernel for that (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a), on each path through here.
  */
 static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
@@ -649,7 +650,7 @@ static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u
 		e->start_ns = s->start;
 	} else {
 		__builtin_memset(&e->slot, 0, sizeof(e->slot));
-		e->slot.creator = BPF_CORE_READ(parent, pid); /* a zero would say that it is older than the window */
+		e->slot.creator = BPF_CORE_READ(parent, pid); /* a zero would mean that it is older than the window */
 		e->pid = BPF_CORE_READ(t, pid);
 		e->start_ns = BPF_CORE_READ(t, start_time);
 	}
@@ -686,8 +687,8 @@ static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 n
 	return 0;
 }
 
-/* Since when it has been ready: by the kernel's own account, which is right for tasks that were moved from one run queue
- * to another, too. `now` it gets a CPU.
+/* Since when the task has been ready: by the kernel's own account, which is right for tasks that were moved from one run queue to another,
+ * too. It gets a CPU at `now`.
  */
 static __always_inline __u64 ready_since(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
@@ -698,7 +699,7 @@ static __always_inline __u64 ready_since(struct task_struct *t, struct sched_slo
 	return queued < s->since + elsewhere ? s->since : queued - elsewhere;
 }
 
-/* Its sleep is over since `woken`, which ready_since() told: never before the sleep began. */
+/* The task's sleep has been over since `woken`, which ready_since() returned: never before the sleep began. */
 static __always_inline void awake(struct sched_slot *s, __u64 woken)
 {
 	__u32 state = bounded(s->state);
@@ -715,8 +716,8 @@ static __always_inline void awake(struct sched_slot *s, __u64 woken)
 	s->throttled = 0;
 }
 
-/* It leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away
- * from these. The kernel noted when it was, by the same clock.
+/* The task leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away from these.
+ * The kernel noted when the task got the CPU, by the same clock.
  */
 static __always_inline void arrived_unseen(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
@@ -735,7 +736,7 @@ static __always_inline void arrived_unseen(struct task_struct *t, struct sched_s
 	tell_late(t, s, ready, arrival);
 }
 
-/* A thread that executed has got this leader's pid, and it the thread's: its slot is where it was. */
+/* A thread that executed has got this leader's pid, and the leader the thread's: its slot is where it was. */
 static __noinline struct sched_slot *left_behind(struct task_struct *t)
 {
 	struct task_struct *leader = BPF_CORE_READ(t, group_leader);
@@ -808,7 +809,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		leave_for_good(t, s, now);
 }
 
-/* The slot of whoever had a pid before `t`. */
+/* The slot of the task that had the pid before `t`. */
 static __always_inline struct sched_slot *slot_before(struct task_struct *t)
 {
 	struct sched_slot *s = home_of(t->pid);
@@ -818,9 +819,9 @@ static __always_inline struct sched_slot *slot_before(struct task_struct *t)
 	return s && s->pid && s->key == (__u32)t->pid && s->task != (__u64)t ? s : 0;
 }
 
-/* The thread `old` ends here, and its process's pid is another task from now on. If the leader has not left its CPU for the
- * last time what is noted of it goes where it will look for it, since it has the thread's pid now: the two change places,
- * and no place is free in between that another could take.
+/* The thread `old` ends here, and its process's pid is another task from now on. The leader may not have left its CPU for the last time:
+ * then its notes move to where it will look for them, since it has the thread's pid now. The two change places, and no place is free in
+ * between that another task could take.
  */
 static __noinline int take_over(struct task_struct *t, __u32 old)
 {
@@ -831,7 +832,7 @@ static __noinline int take_over(struct task_struct *t, __u32 old)
 		follow(t->pid);
 	unfollow(old);
 	if (mine && mine->task == (__u64)t) {
-		if (t->sched_info.last_arrival > mine->since) /* it was off the CPU since it has the new pid: nobody noted it */
+		if (t->sched_info.last_arrival > mine->since) /* off the CPU with the new pid: not noted */
 			mine->state = NONE;
 		close_interval(mine, RUNNING, now);
 		tell_exit(t, mine, now);
@@ -857,7 +858,7 @@ static __noinline int take_over(struct task_struct *t, __u32 old)
 	return 0;
 }
 
-/* A thread that is not its process's first gets that one's pid when it executes (fs/exec.c, de_thread). */
+/* A thread that is not its process's first gets the first thread's pid when it executes (fs/exec.c, de_thread). */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(executed, struct task_struct *t, int old_pid)
 {
@@ -882,7 +883,7 @@ static __noinline int measure_skew(__u64 now)
 	return 0;
 }
 
-/* Switches of each CPU: user space lets go of sched_waking where they are so many that both hooks would be felt. */
+/* Switches of each CPU: user space detaches sched_waking where they are so many that the cost of both hooks would matter. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -948,7 +949,7 @@ int seed(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* At the end: what each task that lives on has come to, its open interval included. */
+/* At the end: the sums of each task that still lives, its open interval included. */
 SEC("iter/task")
 int finish(struct bpf_iter__task *ctx)
 {
@@ -968,7 +969,7 @@ int finish(struct bpf_iter__task *ctx)
 		return 0;
 	out->slot = *s;
 	s = &out->slot;
-	s->asked_tick = (__u32)ended_at - s->asked_tick + 1; /* as of `sent_ticks` */
+	s->asked_tick = (__u32)ended_at - s->asked_tick + 1; /* as for `sent_ticks` */
 	if (is_sleep(s->state) && task_state(t) == TASK_RUNNING && t->sched_info.last_queued)
 		awake(s, ready_since(t, s, now)); /* it has been woken, and waits for a CPU */
 	state = bounded(s->state);

@@ -51,8 +51,8 @@ unsafe impl plain::Plain for sched_run {}
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
 
-/// What is not known of waits that last.
-const ENDS: &str = "who has the other end of a connection";
+/// The unknown part of waits that last.
+const ENDS: &str = "which process has the other end of a connection";
 
 /// States of tasks, `enum sched_state` in shared.bpf.h: ready ...
 pub const READY: usize = shared_h::READY as usize;
@@ -76,7 +76,7 @@ pub struct Sched<'slot> {
     seed: Option<Link>,
     finish: Option<Link>,
     ends: Option<Link>,
-    /// Somebody is.
+    /// Threads are followed.
     follows: bool,
     seen: Raw,
     crowd: Crowd,
@@ -87,32 +87,32 @@ pub struct Sched<'slot> {
 pub struct Raw {
     /// Tasks that ended in the window.
     pub exits: Exits,
-    /// Tasks that live on.
+    /// Tasks that still live.
     pub live: Vec<sched_live>,
     /// Timelines.
     pub rows: Rows,
-    /// Waits that stayed in the sums because a CPU had too many to tell.
+    /// Waits that stayed in the sums because a CPU had too many to report.
     pub shed: u64,
-    /// Tasks that had no place to be noted at.
+    /// Tasks without a place for their notes.
     pub without_place: u64,
-    /// How long nobody asked who wakes whom: a CPU had too many switches.
+    /// How long wakers were not recorded: a CPU had too many switches.
     pub without_wakers: Duration,
-    /// Packets said at which socket they came.
+    /// Packets showed the socket where they came.
     pub tells_ready: bool,
-    /// Locks on files said who was refused one.
+    /// Locks on files showed which tasks were refused.
     pub tells_refused: bool,
-    /// Who has the other end of what open rows wait at, by the number in those.
+    /// Processes with the other end of the sockets that open rows wait at, by the number in those rows.
     pub other_ends: HashMap<u32, other_end>,
-    /// Requests of processes, to whom, and who is to answer them.
+    /// Requests of processes, their addressees, and the processes that are to answer them.
     pub requests: Vec<(sched_ends, other_end)>,
-    /// Why some of them are not known.
+    /// Why some of these are not known.
     pub ends_missing: Option<Missing>,
-    /// What processes were started with, or call themselves.
+    /// The words that processes were started with, or call themselves by.
     pub titles: Titles,
 }
 
 impl Raw {
-    /// The hooks outlive the closing walk: who ended after it had met him is reported by his end, which knows all that he did.
+    /// The hooks outlive the closing walk: a task that ended after the walk had met it is reported by its end, which has all its sums.
     fn forget_the_dead(&mut self) {
         let dead: HashSet<_> = self.exits.late().iter().map(|late| (late.key, late.task)).collect();
         self.live.retain(|live| !dead.contains(&((live.slot.pid, live.slot.start), live.slot.task)));
@@ -124,14 +124,14 @@ impl Raw {
 pub struct Layout {
     /// From a CPU's run queue to its preempt count.
     pub preempt_count_at: Option<i64>,
-    /// It tells at which socket data came.
+    /// It has an event for data that come at a socket.
     pub tells_ready: bool,
-    /// It tells who is refused a lock on a file.
+    /// It has an event for refused locks on files.
     pub tells_refused: bool,
 }
 
 impl Layout {
-    /// Of the running kernel. Both are variables of each CPU.
+    /// The running kernel's. Both are variables of each CPU.
     #[must_use]
     pub fn of(btf: &Btf<'_>) -> Self {
         let at = percpu::variables(btf);
@@ -144,7 +144,7 @@ impl Layout {
         Layout { preempt_count_at, tells_ready, tells_refused }
     }
 
-    /// What BTF does not tell (that of 5.10 has no variables), from the symbols of data, where they are listed.
+    /// Offsets that BTF does not have (that of 5.10 has no variables), from the symbols of data, where they are listed.
     #[must_use]
     pub fn or_from(self, symbols: &Kallsyms) -> Self {
         let at = |name| symbols.address(name).and_then(|at| i64::try_from(at).ok());
@@ -227,7 +227,7 @@ impl<'slot> Sched<'slot> {
         }
     }
 
-    /// What other objects share.
+    /// The maps that other objects share.
     #[must_use]
     pub fn shared(&self) -> Shared<'_> {
         let maps = &self.skel.maps;
@@ -263,8 +263,8 @@ impl<'slot> Sched<'slot> {
         map.update(&at, &value(owner, 1), MapFlags::ANY)
     }
 
-    /// Follow these, and no more whoever of `before` is not among them. Only while nothing is attached: the kernel half
-    /// writes to the same map.
+    /// Follow these, and stop following threads of `before` that are not among them. Only while nothing is attached: the kernel half writes
+    /// to the same map.
     pub fn follow_instead(&mut self, before: &[u32], now: &[u32]) -> Result<(), Missing> {
         let now_too: HashSet<u32> = now.iter().copied().collect();
         let gone = before.iter().filter(|pid| !now_too.contains(pid));
@@ -313,7 +313,7 @@ impl<'slot> Sched<'slot> {
         Ok(())
     }
 
-    /// The first switch tells how far the run queue's clock is from ours.
+    /// The first switch shows how far the run queue's clock is from ours.
     fn await_clock(&self) -> Result<(), Missing> {
         let patience = Instant::now() + Duration::from_secs(1);
         while self.skel.maps.bss_data.as_ref().is_none_or(|bss| bss.skew == 0) {
@@ -325,8 +325,7 @@ impl<'slot> Sched<'slot> {
         Ok(())
     }
 
-    /// Take some of what waits in the ring buffers, and see to it that we are not felt; true: there may be more. To be called
-    /// a few times a second.
+    /// Take some of the records in the ring buffers, and keep our own cost low; true: there may be more. To be called a few times a second.
     pub fn poll(&mut self) -> Result<bool, Missing> {
         self.relieve();
         let Raw { exits, rows, .. } = &mut self.seen;
@@ -344,7 +343,7 @@ impl<'slot> Sched<'slot> {
         self.rows.take_all(&maps.rows, |bytes| rows.note(bytes))
     }
 
-    /// Two hooks a switch are felt where a CPU does little but switch: then who wakes whom is not asked for a while.
+    /// Two hooks a switch cost too much where a CPU does little but switch: then wakers are not recorded for a while.
     fn relieve(&mut self) {
         let Ok(Some(counts)) = self.skel.maps.switches.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
         else {
@@ -356,7 +355,7 @@ impl<'slot> Sched<'slot> {
                 self.skel.links.waking = None;
                 self.skel.links.data_came = None;
             }
-            // Refused: then it stays away, and the waits say that nobody was seen.
+            // If that is refused, the hook stays detached, and the waits say that no waker was seen.
             Some(Verdict::FewAgain) if self.skel.links.waking.is_none() => {
                 self.skel.links.waking = self.skel.progs.waking.attach().ok();
                 if self.tells_ready {
@@ -367,11 +366,11 @@ impl<'slot> Sched<'slot> {
         }
     }
 
-    /// A thread that ends tells its pidfd so, and gives its number back, before it leaves its CPU for the last time
-    /// (kernel/exit.c, do_exit): whoever woke up by that must wait for the switch that tells what became of it. In between it
-    /// may have to wait for a CPU, and no walk over tasks meets it.
+    /// A thread that ends signals its pidfd, and frees its number, before it leaves its CPU for the last time (kernel/exit.c, do_exit): a
+    /// process that this wakes up must wait for the switch that shows the final state. In between the thread may have to wait for a CPU,
+    /// and no walk over tasks meets it.
     ///
-    /// `numbers`: in a pid namespace, by what /proc knows them.
+    /// `numbers`: in a pid namespace, the numbers that /proc shows.
     pub fn let_the_dead_leave(&self, numbers: Option<&Numbers>) {
         let patience = Instant::now() + Duration::from_millis(100);
         while self.is_any_dead_here(numbers) && Instant::now() < patience {
@@ -388,12 +387,12 @@ impl<'slot> Sched<'slot> {
         pids.any(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
     }
 
-    /// The tasks are about to be listed, and then it ends.
+    /// The tasks are about to be listed, and then the window ends.
     pub fn mark(&mut self) {
         self.seen.exits.mark();
     }
 
-    /// The window ends: detach, close all open intervals, and tell.
+    /// The window ends: detach, close all open intervals, and report.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
         self.seen.ends_missing = self.find_ends().err();
@@ -417,14 +416,14 @@ impl<'slot> Sched<'slot> {
         Ok((self.seen, lost))
     }
 
-    /// Exits and rows that the kernel half saw and could not note.
+    /// Exits and rows that the kernel half saw but could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
-/// Switches a second of one CPU from which on the waker's hook is let go. At 300,000 a second a switch and what is done
-/// between two is 3.3 us, of which the two hooks take 0.25 us: at 400,000 they would take more than a tenth.
+/// Switches a second of one CPU from which on the waker's hook is detached. At 300,000 a second a switch and the work between two is 3.3
+/// us, of which the two hooks take 0.25 us: at 400,000 they would take more than a tenth.
 const TOO_MANY: f64 = 300_000.0;
 /// ... and below which it comes back.
 const FEW_AGAIN: f64 = 150_000.0;
@@ -437,11 +436,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// 0.75 % of a CPU for stacks on a host that is only looked at; what a user asks about may cost more.
+    /// 0.75 % of a CPU for stacks on a host that is only observed; an explicit request of a user may cost more.
     #[must_use]
     pub fn of(cpus: usize, followed: bool) -> Self {
         let (rows, stacks) = if followed { (8_000, 400) } else { (1_000, 50) };
-        // The ring holds what all CPUs tell in the 200 ms until it is emptied.
+        // The ring has room for the rows of all CPUs in the 200 ms until it is emptied.
         let share = (24_000 >> room::halvings()) / cpus.max(1) as u64;
         Budget { rows: rows.min(share.max(100 >> room::halvings())), stacks }
     }

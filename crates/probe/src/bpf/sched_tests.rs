@@ -33,7 +33,7 @@ fn where_btf_has_no_variables_the_symbols_of_data_tell_the_layout() {
     assert_eq!(of(b"ffffffffffffffff A __preempt_count\n000000000002c4c0 A runqueues\n", None), None);
 }
 
-/// What one thread of ours was seen to do while it slept in a pipe, burned CPU, and ended.
+/// The states of one thread of ours while it slept in a pipe, used CPU, and ended.
 #[test]
 fn root_a_threads_time_adds_up_to_its_life() {
     let mut slot = MaybeUninit::uninit();
@@ -78,7 +78,7 @@ fn root_a_threads_time_adds_up_to_its_life() {
 /// The kernel counts what a task makes dirty, in pages: threads of ours write so much to a file each, by their ends.
 #[test]
 fn root_what_threads_write_is_what_the_kernel_has_counted() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(); // /tmp may be a tmpfs, whose pages nobody counts
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(); // /tmp may be a tmpfs, which does not count dirty pages
     let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos() as usize;
     let mut slot = MaybeUninit::uninit();
     let mut sched =
@@ -140,7 +140,7 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
     if let Some(bss) = sched.skel.maps.bss_data.as_mut() {
-        bss.own_tgid = 0; // else our own rows are left out
+        bss.own_tgid = 0; // otherwise our own rows are left out
     }
     sched.begin().unwrap();
     let (mut from, mut to) = std::io::pipe().unwrap();
@@ -162,7 +162,7 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
 
     let rows = timeline_of(reader_pid, &mut seen);
     let wait = rows.iter().max_by_key(|row| row.woken_ns - row.at_ns).expect("the reader waited");
-    let waker = wait.waker.as_ref().expect("somebody woke it");
+    let waker = wait.waker.as_ref().expect("a task woke it");
     assert_eq!((wait.state, wait.syscall), (State::Sleep, Some(libc::SYS_read as u32)));
     assert_eq!(wait.target.as_ref().map(|target| target.kind.as_str()), Some("pipe"));
     assert_eq!((waker.pid, waker.context), (writer_pid, Context::Task), "{waker:?}");
@@ -174,7 +174,7 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     let rows = timeline_of(writer_pid, &mut seen);
     let sleep = rows.iter().max_by_key(|row| row.woken_ns - row.at_ns).expect("the writer slept");
     assert_eq!(sleep.syscall, Some(libc::SYS_clock_nanosleep as u32));
-    // The timer's interrupt hit somebody: that task is not the waker.
+    // The timer's interrupt hit some task: that task is not the waker.
     assert_eq!(sleep.waker.as_ref().map(|waker| waker.context), Some(Context::Hardirq));
     for pair in rows.windows(2) {
         assert_eq!(pair[0].to_ns, pair[1].from_ns, "rows touch");
@@ -219,7 +219,7 @@ impl Child {
         if born > 0 {
             return Child(pid);
         }
-        // SAFETY: numbers only: descriptors of the test, which it would keep open, are not asked for again.
+        // SAFETY: numbers only: descriptors of the test, which it would keep open, are not used again.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
@@ -239,7 +239,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0).unwrap();
-        // SAFETY: our own child, which nobody else waits for.
+        // SAFETY: our own child, which no other thread waits for.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), 0);
@@ -247,7 +247,7 @@ impl Drop for Child {
     }
 }
 
-/// Whom the kernel half takes for followed at the home of [`HOME`], and who of these it asks for elsewhere.
+/// Task that the kernel half takes for followed at the home of [`HOME`], and the followed tasks that it looks up elsewhere.
 fn followed_at_home(sched: &Sched<'_>) -> (u32, Vec<u32>) {
     let maps = &sched.skel.maps;
     let bytes = maps.followed.lookup(&(HOME % SLOTS).to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
@@ -277,7 +277,7 @@ fn root_a_stranger_with_the_number_of_one_who_was_followed_and_died_is_not_follo
     let (mut at_home, mut more) = followed_at_home(&sched);
     let patience = Instant::now() + Duration::from_secs(1);
     while (at_home != 0 || !more.is_empty()) && Instant::now() < patience {
-        std::thread::yield_now(); // clone comes back to whoever made it after the first wake-up
+        std::thread::yield_now(); // clone may return to the maker after the first wake-up
         (at_home, more) = followed_at_home(&sched);
     }
     drop(strangers);
@@ -370,7 +370,7 @@ fn root_who_has_no_place_is_counted_and_the_followed_have_one() {
     let (seen, _) = sched.finish().unwrap();
     let rows = crate::task_table::tasks(&end, &end, &seen, 50_000_000);
     let unseen = |pid: u32| rows.iter().find(|row| row.pid == pid).unwrap().unseen;
-    assert!(!unseen(followed.0), "who is followed has a place");
+    assert!(!unseen(followed.0), "a followed task has a place");
     assert_eq!(others.iter().filter(|child| unseen(child.0)).count(), 2, "four tasks, two places");
     assert_eq!(seen.without_place, 2);
     assert!(!unseen(me()));
@@ -395,7 +395,7 @@ fn root_a_thread_that_executes_goes_on_under_the_pid_of_its_process() {
     a_thread_executes_where_its_home_is(false);
 }
 
-/// The thread's home is another's. When it has its process's number no place may be two tasks', and none may be lost.
+/// Another task has the thread's home. When the thread has its process's number no place may be two tasks', and none may be lost.
 #[test]
 fn root_a_displaced_thread_that_executes_gives_its_place_back_once() {
     for _ in 0..5 {
@@ -403,7 +403,7 @@ fn root_a_displaced_thread_that_executes_gives_its_place_back_once() {
     }
 }
 
-/// Places that are nobody's and those that somebody has: each is there once.
+/// Free places and places with a task: each exists once.
 fn each_spare_place_is_there_once(sched: &Sched<'_>) {
     let maps = &sched.skel.maps;
     let taken = maps.displaced.keys().filter_map(|pid| maps.displaced.lookup(&pid, MapFlags::ANY).unwrap());
@@ -426,7 +426,7 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains("thread ")).expect("it tells its thread");
+    let line = lines.find(|line| line.contains("thread ")).expect("it prints its thread");
     let thread: u32 = line.split("thread ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     sched.follow(&crate::host::threads_of(&[child.id()], &[])).unwrap();
     if anothers {
@@ -445,7 +445,7 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
     sched.let_the_dead_leave(None);
-    sched.skel.links.born = None; // who is displaced from here on is not looked at
+    sched.skel.links.born = None; // tasks that are displaced from here on do not count
     let gone =
         |pid: u32| sched.skel.maps.displaced.lookup(&pid.to_ne_bytes(), MapFlags::ANY).unwrap().is_none();
     assert!(gone(thread) && gone(child.id()), "they have ended, and their places are free");
@@ -460,7 +460,7 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
     assert_eq!(of(thread).len(), 1, "the thread's number ends with its call of exec");
     assert!(all_of(&of(thread)[0]) >= Duration::from_millis(20), "it waited for a line");
     let process = of(child.id());
-    assert_eq!(process.len(), 2, "the leader, which has ended, and who took its number over");
+    assert_eq!(process.len(), 2, "the leader, which has ended, and the thread that took its number over");
     assert!(process.iter().all(|slot| slot.task != 0), "what both did is reported");
     let slept = process.iter().find(|slot| slot.taken_over == 1).expect("one took it over").sum[ASLEEP].ns;
     assert!(slept >= 145_000_000, "the sleep of the program was seen: {slept}");

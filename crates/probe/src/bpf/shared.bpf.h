@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Maps that several objects share, by pid: no hash, no allocation.
  *
- * The sched object makes them; user space has the others reuse them before it
- * loads them. Without the sched object each makes its own, and what it reads
- * there is zero: nobody is followed, nobody waits.
+ * The sched object makes them; user space makes the other objects reuse them before it loads these. Without the sched object each makes its
+ * own, and reads zeros there: no task is followed, no task waits.
  */
 #pragma once
 
 #include "kernel.bpf.h"
 
-/* A task's home is at its pid modulo `homes`: pids above them (pid_max is 4,194,304 where systemd sets it) share homes. Who finds
- * his home taken gets one of the spare places that follow, and `displaced` says which; the home remembers that there
- * is somebody to be asked for. So nobody pays for a search but those of whom one is displaced.
+/* A task's home is at its pid modulo `homes`: pids above them (pid_max is 4,194,304 where systemd sets it) share homes. A task that finds
+ * its home taken gets one of the spare places that follow, and `displaced` says which; the home notes that there is such a task. So only
+ * tasks whose home has a displaced task pay for a search.
  */
 #define SLOTS 65536
-/* ... of which user space may make 2, 4, 8 or 16 times fewer, where its memory is limited. Maps by pid are as small then. */
+/* ... of which user space may make 2, 4, 8 or 16 times fewer, where its memory is limited. Maps by pid are then as small. */
 const volatile __u32 homes = SLOTS;
-/* Spare places, unless user space asks for another number. */
+/* Spare places, unless user space sets another number. */
 #define SPARES 4096
 #define NOWHERE (~0U)
 
@@ -28,8 +27,8 @@ struct sched_sum {
 	__u64 count;
 };
 
-/* The compiler may know that a state is in range from a comparison that the verifier (of 6.1, of 6.12) does not follow: one
- * of the number less three. Of what comes out of here it knows nothing, and leaves the mask in.
+/* The compiler may know that a state is in range from a comparison that the verifier (of 6.1, of 6.12) does not follow: one of the number
+ * less three. It knows nothing about the result of this function, and leaves the mask in.
  */
 static __always_inline __u32 bounded(__u32 state)
 {
@@ -37,7 +36,7 @@ static __always_inline __u32 bounded(__u32 state)
 	return state & 7;
 }
 
-/* What is told of who woke it: nothing yet; that it was late enough for it, without room; all. */
+/* How much of the waker is reported: nothing yet; nothing, though the wait was long enough, for want of room; all. */
 enum wake_told { WAKE_SHORT, WAKE_SEEN, WAKE_REPORTED };
 
 /* Where a task's time went. Times are the run queue's clock. */
@@ -47,39 +46,39 @@ struct sched_slot {
 	__u32 state;
 	__u64 since;      /* the state began */
 	__u64 limit;      /* waits from here on are reported one by one */
-	__u64 wake_from;  /* a sleep that lasts so long has its waker reported; ~0: none has */
-	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
+	__u64 wake_from;  /* the waker of a sleep that lasts so long is reported; ~0: of none */
+	__u32 waker;      /* the task that woke it, or the task that the waking interrupt interrupted */
 	__u8 context;     /* enum wake_context */
 	__u8 reported;    /* enum wake_told */
-	__u8 slept;       /* what it was; NONE: it did not sleep since it had a CPU */
+	__u8 slept;       /* state before it was woken; NONE: it did not sleep since it had a CPU */
 	__u8 connected;   /* `asked_by` has connected, and sent nothing */
 	__u32 asked_by;   /* the process that woke it last by sending or connecting; 0: none since it sent something to a client (peers.bpf.h) */
 	__u32 asked_tick; /* jiffies then */
-	/* What is above is all that a waker, often on another CPU, reads and writes: a cache line, or two. */
+	/* A waker, often on another CPU, reads and writes only the fields above: a cache line, or two. */
 	__u64 at;         /* the last sleep began */
 	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
-	__u64 from;       /* the stretch began that no row tells yet */
+	__u64 from;       /* begin of the stretch that no row reports yet */
 	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
 	__u32 throttled;  /* it left the CPU because a quota had run out */
 	__u32 cpu;
 	__u32 creator;    /* the thread that made it, if that was seen; the kernel's parent of a thread is its process's */
-	__u32 key;        /* the number by which its place is found: its pid, unless an exec gave it another one's */
+	__u32 key;        /* the number by which its place is found: its pid, unless an exec gave it the pid of another task */
 	__u64 start;      /* when the kernel says that it began */
-	__u64 titled;     /* the words of its process were looked for then (titles.bpf.h) */
-	__u64 exec_base;  /* it took this pid over when it had used so much CPU time; see taken_over */
-	__u64 delay_base; /* ... and waited so long in run queues */
-	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
-	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
+	__u64 titled;     /* when the words of its process were last looked for (titles.bpf.h) */
+	__u64 exec_base;  /* CPU time that it had used when it took this pid over; see taken_over */
+	__u64 delay_base; /* ... and time that it had waited in run queues */
+	__u32 taken_over; /* a thread that executed got its process's pid: its time before is reported by its old pid */
+	__u32 holder;     /* holder of the user space lock that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
 	__u32 refused;    /* a lock on a file: enum refused_state (refused.bpf.h) */
-	__u32 asks;       /* at so many sleeps more it is looked whether it has asked a service (peers.bpf.h, lies_unread) */
+	__u32 asks;       /* so many more sleeps are checked for a request to a service (peers.bpf.h, lies_unread) */
 	__u32 asked;
-	__u32 answers;    /* what `asked_by` was before it sent something to a client last */
+	__u32 answers;    /* value of `asked_by` before it last sent something to a client */
 	__u32 answers_tick;
-	__u64 came_at;    /* the connection of TCP whose data ended a long wait last, and its ports: looked at in so many sleeps more */
+	__u64 came_at;    /* the TCP connection whose data ended a long wait last, and its ports: checked in so many more sleeps */
 	__u32 ports;
 	__u16 looks;
-	__u16 held;       /* as it went to sleep what it had written there was held back (peers.bpf.h, is_held_back) */
+	__u16 held;       /* as it went to sleep data that it had written there were held back (peers.bpf.h, is_held_back) */
 	__u32 segments;   /* ... and so many segments with data had been sent */
 	__u32 unused;
 	__u64 unknown_ns;
@@ -97,9 +96,9 @@ struct sched_slot {
 	__u64 awake_awake;
 	__u64 awake_rest;
 	__u64 rest_rest;
-	/* Of the place, not of who has it: they stay when that changes (TENANT). */
+	/* Fields of the place, not of its task: they stay when the task changes (TENANT). */
 	__u32 displaced;  /* this is the home of tasks that are elsewhere */
-	__u32 claims;     /* who has this home, and who has just found out that it is another's */
+	__u32 claims;     /* the task that has this home, and tasks that have just found it taken */
 };
 
 /* Bytes of a slot that belong to the task in it. */
@@ -136,12 +135,12 @@ struct {
 	__type(value, struct lock_wait);
 } lock_waits SEC(".maps");
 
-/* Whom a trace follows in detail: set by user space before the window, inherited at fork (by sched). It does not depend on
- * slots: none of these is lost for want of a place.
+/* Tasks that a trace follows in detail: set by user space before the window, inherited at fork (by sched). It does not depend on slots: no
+ * followed task is lost for want of a place.
  */
 struct followed {
-	__u32 pid; /* 0, or another pid: nobody is followed here */
-	__u32 more; /* ... but there are such in `followed_more` */
+	__u32 pid; /* 0, or another pid: the task is not followed here */
+	__u32 more; /* ... but `followed_more` has followed tasks of this place */
 };
 
 struct {
@@ -151,7 +150,7 @@ struct {
 	__type(value, struct followed);
 } followed SEC(".maps");
 
-/* Those whose place above is another's. */
+/* Followed tasks whose place above is another's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SPARES);
@@ -196,8 +195,8 @@ static __always_inline struct sched_slot *slot_of(struct task_struct *t)
 	return s && s->task == (__u64)t ? s : 0;
 }
 
-/* Where maps by pid have what is noted of a task; NOWHERE if another has the home, and this one no other. Before the window,
- * and without the sched object, everybody is at home.
+/* The place of a task's notes in maps by pid; NOWHERE if another task has the home, and this one no other. Before the window, and without
+ * the sched object, each task is at its home.
  */
 static __always_inline __u32 place_by_pid(__u32 pid)
 {
@@ -233,13 +232,13 @@ static __always_inline bool is_followed(__u32 pid)
 
 struct last_io {
 	__u32 dev;      /* major << 20 | minor */
-	__u16 file;     /* id of what it was about (block_files.bpf.h); 0: not known */
-	__u16 switches; /* how often the task had gone to sleep then, the lower half of it */
+	__u16 file;     /* id of the file that it was about (block_files.bpf.h); 0: not known */
+	__u16 switches; /* lower half of the number of times that the task had gone to sleep by then */
 };
 
-/* What I/O a task queued last, or at which device a throttle let it go while it waited. Written by the blkio object; never zeroed: it
- * tells of a wait only if that wait is for I/O, and the file only if the task has not slept in between: then it may wait for what
- * others read.
+/* The I/O that a task queued last, or the device at which a throttle released it while it waited. Written by the blkio object; never
+ * zeroed: it applies to a wait only if that wait is for I/O, and the file only if the task has not slept in between: after a sleep it may
+ * wait for I/O of other tasks.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

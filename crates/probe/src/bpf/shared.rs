@@ -8,7 +8,7 @@ use super::room;
 
 /// Homes of tasks, by pid modulo this, where tables are whole.
 pub use super::constants::shared_h::SLOTS;
-/// Spare places for those who find their home taken, at least: 2 MB. Of 8,000 tasks with pids drawn at random 500 are such.
+/// Spare places for tasks that find their home taken, at least: 2 MB. Of 8,000 tasks with pids drawn at random 500 are such.
 const LEAST_SPARES: u32 = 4096;
 /// ... and at most: enough for 120,000 tasks.
 const MOST_SPARES: u32 = 65_536;
@@ -26,8 +26,7 @@ pub fn threads() -> u32 {
     load.split_whitespace().nth(3).and_then(|of| of.split('/').nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// As many spare places as there are threads now: not even on a host with 100,000 does a task go without, unless memory is
-/// limited.
+/// As many spare places as there are threads now: not even on a host with 100,000 threads does a task go without, unless memory is limited.
 #[must_use]
 pub fn spares(threads: u32, halvings: u32) -> u32 {
     threads.clamp(LEAST_SPARES >> halvings, MOST_SPARES >> halvings)
@@ -40,20 +39,20 @@ pub struct Shared<'fd> {
     pub slots: BorrowedFd<'fd>,
     /// The kernel lock that each task waits for.
     pub lock_waits: BorrowedFd<'fd>,
-    /// Whom the trace follows.
+    /// The tasks that the trace follows.
     pub followed: BorrowedFd<'fd>,
-    /// ... of those whose place there is another's.
+    /// ... and followed tasks whose place there is another's.
     pub followed_more: BorrowedFd<'fd>,
     /// The block device of the last I/O that each task queued.
     pub last_device: BorrowedFd<'fd>,
-    /// The places of those whose home is another's.
+    /// The places of tasks whose home is another's.
     pub displaced: BorrowedFd<'fd>,
     /// Places in all maps by pid.
     pub places: u32,
 }
 
 impl Shared<'_> {
-    /// Have an object that is not loaded yet use these maps instead of its own.
+    /// Make an object that is not loaded yet use these maps instead of its own.
     pub fn lend(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
         for mut map in object.maps_mut() {
             match map.name().to_str() {

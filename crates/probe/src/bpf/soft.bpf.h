@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the irq object notes of each CPU's softirqs. The napi object reads there which run of the receive softirq a poll is of:
- * user space has it reuse the map before it loads it.
+/* The irq object's notes of each CPU's softirqs. The napi object reads there to which run of the receive softirq a poll belongs: user space
+ * makes it reuse the map before it loads it.
  */
 #pragma once
 
 #include "kernel.bpf.h"
 
-/* There are ten. A power of two: what masks a number is a bound that every verifier follows, a comparison is not. */
+/* There are ten. A power of two: every verifier accepts a mask as a bound of a number, but not a comparison. */
 #define VECTORS 16
 /* include/linux/interrupt.h: the order has not changed since v2.6.31. */
 #define NET_RX 3

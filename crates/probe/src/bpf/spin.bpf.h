@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Does a thread that runs get anywhere? (oncpu)
+/* Does a running thread make progress? (oncpu)
  *
- * Of each sample in user mode: whether the registers are those of the thread's
- * last sample, and what a system call that has just returned has given back.
- * And once for every 64 bytes of code in which somebody was met: the code.
+ * For each sample in user mode: whether the registers are those of the thread's last sample, and what a system call that has just returned
+ * has returned. And once for every 64 bytes of code in which a thread was sampled: the code.
  */
 #pragma once
 
 #include "kernel.bpf.h"
 
-/* Threads whose registers are remembered, and blocks of code that are kept: those not met for longest go. */
+/* Threads whose registers are remembered, and blocks of code that are kept: those not sampled for longest make room. */
 #define SPIN_THREADS 4096
 #define SPIN_BLOCKS 4096
-/* Code is kept by blocks of so many bytes, with what lies before and after: a loop is found from any place within it. */
+/* Code is kept by blocks of so many bytes, with the bytes before and after: a loop is found from any place within it. */
 #define SPIN_BLOCK 64
 #define SPIN_BEFORE 96
 #define SPIN_CODE 256
@@ -55,7 +54,7 @@ struct {
 	__type(value, struct spin_code);
 } spin_codes SEC(".maps");
 
-/* Too large for the stack, and all zero bytes: nobody writes here. */
+/* Too large for the stack, and all zero bytes: never written. */
 static const struct spin_code no_code;
 
 static __always_inline bool is_user_mode(struct bpf_perf_event_data *ctx)
@@ -104,7 +103,7 @@ static __always_inline void note_signs(struct bpf_perf_event_data *ctx, __u64 id
 		bpf_map_update_elem(&spin_threads, &pid, &fresh, BPF_ANY);
 		return;
 	}
-	/* A thread is on one CPU at a time: nobody else writes its entry. */
+	/* A thread is on one CPU at a time: no other CPU writes its entry. */
 	signs->same = known->registers == fresh.registers && known->tgid == fresh.tgid;
 	*known = fresh;
 }
@@ -124,7 +123,7 @@ struct user_at {
 	__u64 pc, sp, bp;
 };
 
-/* Where the current task, met in the kernel, will go on in user mode, and its system call. */
+/* Where the current task, sampled in the kernel, will go on in user mode, and its system call. */
 static __always_inline void user_side(struct user_at *at, __s32 *call)
 {
 	struct task_struct *t = (void *)bpf_get_current_task();
@@ -144,7 +143,7 @@ static __always_inline void user_side(struct user_at *at, __s32 *call)
 		*call = -1;
 }
 
-/* The code around an address, if it is not kept yet. Nothing is faulted in: what is run is in memory, its neighbours may not be. */
+/* Keep the code around an address, if it is not kept yet. Nothing is faulted in: running code is in memory, its neighbours may not be. */
 static __always_inline void keep_code(__u32 tgid, __u64 ip)
 {
 	struct spin_place place = { .tgid = tgid, .block = ip & ~(__u64)(SPIN_BLOCK - 1) };

@@ -10,12 +10,12 @@ use super::oncpu::{BLOCK_BITS, Hit, OnCpu, Pace, Raw};
 
 /// CPU time of each kind of thread: some 60 samples.
 const BUSY: Duration = Duration::from_millis(120);
-/// Who yields on a busy host has to wait for each bit of it.
+/// A thread that yields on a busy host has to wait for each bit of it.
 const BUSY_YIELDING: Duration = Duration::from_millis(40);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-// In assembly: what is to be seen is this code, however the test itself is compiled.
+// In assembly: the test must see this code, however the test itself is compiled.
 
 fn pauses() {
     // SAFETY: reads a static byte until it is set.
@@ -49,7 +49,7 @@ fn computes() {
     }
 }
 
-/// What was seen of one thread that ran `work` for so much CPU time.
+/// The samples of one thread that ran `work` for so much CPU time.
 fn seen_of(work: fn(), busy: Duration) -> (Raw, Vec<usize>) {
     let pid = AtomicU32::new(0);
     STOP.store(false, Ordering::Relaxed);
@@ -98,7 +98,7 @@ fn user(hit: &Hit) -> u64 {
 
 /// The hottest address of the thread has its code kept, and the address lies in it.
 fn code_of(seen: &Raw, mine: &[usize]) -> Vec<u8> {
-    let hottest = mine.iter().map(|at| &seen.hits[*at]).max_by_key(|hit| user(hit)).expect("it was met");
+    let hottest = mine.iter().map(|at| &seen.hits[*at]).max_by_key(|hit| user(hit)).expect("it was sampled");
     let block = hottest.key.ip >> BLOCK_BITS << BLOCK_BITS;
     let code = seen.codes.iter().find(|code| code.tgid == hottest.key.tgid && code.block == block);
     let code = code.expect("its code is kept");

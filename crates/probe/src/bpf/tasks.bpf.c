@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which tasks are there, in which cgroups, and what has the kernel counted for them?
+/* Which tasks exist, in which cgroups, and what has the kernel counted for them?
  *
- * A task iterator: no lock of the patient is taken (RCU only), nothing is
- * flushed. Run at the start and at the end of a window; user space takes the
- * difference. Cgroups are noted on the way, each with its ancestors, so that
- * nobody has to read /proc/PID/cgroup (cgroup_mutex before 6.7).
+ * A task iterator: no lock of the observed tasks is taken (RCU only), nothing is flushed. Run at the start and at the end of a window; user
+ * space takes the difference. Cgroups are noted on the way, each with its ancestors, so that no reader of /proc/PID/cgroup is needed
+ * (cgroup_mutex before 6.7).
  */
 #include "kernel.bpf.h"
 
@@ -38,7 +37,7 @@ struct tasks_one {
 	__u32 allowed_count;
 	__u32 in_iowait;
 	__u32 session;
-	__u32 uid; /* real, as the initial user namespace has it */
+	__u32 uid; /* real uid, in the initial user namespace */
 	__u32 tracer;
 	__u32 unused;
 	char comm[16];
@@ -63,7 +62,7 @@ struct tasks_cgroup {
 	__u64 limit_hits;
 	__u64 oom_kills;
 	__u64 pass;
-	__u64 fresh; /* of `controllers`: those whose counters began in the window */
+	__u64 fresh; /* the `controllers` whose counters began in the window */
 	char name[128];
 };
 
@@ -93,7 +92,7 @@ struct {
 
 /* Counted up by user space before each walk: facts of a cgroup are refreshed once a walk. */
 __u64 pass;
-/* The first that was made since we look: all later ones have larger numbers. 0: none was. */
+/* The first cgroup that was made since we attached: all later ones have larger numbers. 0: none was. */
 __u64 first_made;
 /* Tasks or cgroups that we saw but could not note. */
 __u64 lost;
@@ -126,7 +125,7 @@ static void memory_facts(struct tasks_cgroup *c, struct cgroup_subsys_state *css
 	c->limit_pages = BPF_CORE_READ(m, memory.max);
 	c->high_pages = BPF_CORE_READ(m, memory.high);
 	c->swap_pages = BPF_CORE_READ(m, swap.usage.counter);
-	/* On version 2 events are counted for the ancestors, too, whose limits were not met (local counts: v5.3, 1e577f970f66). */
+	/* On version 2 events also count for ancestors whose limits were not met (local counts: v5.3, 1e577f970f66). */
 	if (bpf_core_field_exists(m->memory_events_local))
 		bpf_core_read(&v, sizeof(v), &m->memory_events_local[hit & 7]);
 	else
@@ -136,7 +135,7 @@ static void memory_facts(struct tasks_cgroup *c, struct cgroup_subsys_state *css
 	c->oom_kills = v;
 }
 
-/* Note one cgroup; true if its ancestors are still to be noted. */
+/* Note one cgroup; true if its ancestors still have to be noted. */
 static bool note(struct cgroup_subsys_state *css, struct cgroup *cg, __u64 controller)
 {
 	struct tasks_cgroup *c, *none;
@@ -175,7 +174,7 @@ static bool note(struct cgroup_subsys_state *css, struct cgroup *cg, __u64 contr
 	return true;
 }
 
-/* Note the cgroup of a css and its ancestors; its id. */
+/* Note the cgroup of a css and its ancestors; returns its id. */
 static __u64 climb(struct cgroup_subsys_state *css, __u64 controller)
 {
 	__u64 id = 0;
@@ -254,7 +253,7 @@ int walk(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* A cgroup that no walk met when the window began is new, or nobody was in it: then its counters are older. */
+/* A cgroup that no walk met when the window began is new, or had no task: then its counters are older. */
 SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(group_made, struct cgroup *made)
 {
@@ -265,7 +264,7 @@ int BPF_PROG(group_made, struct cgroup *made)
 	return 0;
 }
 
-/* Does nothing: what it costs to come here and to leave is what the kernel's statistics of programs leave out, since they count
+/* Does nothing. It measures the cost to enter and leave a program, which the kernel's statistics of programs leave out, since they count
  * within the program only. A thread that renames itself calls it; attached for a moment at start (tasks.rs).
  */
 SEC("tp_btf/task_rename")

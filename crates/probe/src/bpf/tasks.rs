@@ -1,4 +1,4 @@
-//! Which tasks are there, in which cgroups, and what has the kernel counted for them? The kernel half is `tasks.bpf.c`.
+//! Which tasks exist, in which cgroups, and what has the kernel counted for them? The kernel half is `tasks.bpf.c`.
 
 use std::collections::HashMap;
 use std::mem::{MaybeUninit, size_of};
@@ -39,9 +39,9 @@ pub struct Tasks<'slot> {
 /// All tasks and their cgroups at one moment.
 #[derive(Default)]
 pub struct Snapshot {
-    /// One a thread.
+    /// One row per thread.
     pub tasks: Vec<tasks_one>,
-    /// By kernfs id: those with a task in them, and their ancestors.
+    /// By kernfs id: cgroups with a task in them, and their ancestors.
     pub cgroups: HashMap<u64, tasks_cgroup>,
 }
 
@@ -54,7 +54,7 @@ impl<'slot> Tasks<'slot> {
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut skel = skel::TasksSkelBuilder::default().open(slot)?.load()?;
         let link = skel.progs.walk.attach()?;
-        // Without it nobody knows how old a cgroup is that had no task: its counters are not told.
+        // Without it the age of a cgroup that had no task is not known: its counters are not reported.
         skel.links.group_made = skel.progs.group_made.attach().ok();
         Ok(Self { skel, link })
     }
@@ -69,8 +69,8 @@ impl<'slot> Tasks<'slot> {
         Ok(Snapshot { tasks, cgroups: self.cgroups() })
     }
 
-    /// What it costs to enter a program and to leave it: the kernel's statistics leave it out. The calls with an empty program
-    /// attached, less those without; nothing where that is not to be had.
+    /// The cost to enter a program and to leave it, which the kernel's statistics leave out. The calls with an empty program attached, less
+    /// those without; nothing where it cannot be measured.
     #[must_use]
     pub fn entry_cost(&self) -> Option<Duration> {
         let without = renaming();
@@ -97,18 +97,18 @@ impl<'slot> Tasks<'slot> {
         all
     }
 
-    /// Tasks and cgroups that the kernel half saw but had no room to note.
+    /// Tasks and cgroups for which the kernel half had no room.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
-/// Calls in a row whose time is taken at once: 0.1 ms.
+/// Calls in a row that are timed together: 0.1 ms.
 const CALLS: u32 = 200;
 /// Of so many rows the quickest counts: the others were interrupted.
 const ROWS: usize = 10;
 
-/// The least that a call of this thread costs in which it gives itself the name that it has.
+/// The least cost of a call in which this thread gives itself the name that it has.
 fn renaming() -> Duration {
     let mut name = [0u8; 16];
     let ask = |what: libc::c_int, name: &mut [u8; 16]| {
@@ -136,7 +136,7 @@ mod tests {
         let tasks = Tasks::start(&mut slot).expect("root may load the task iterator");
         let named = || std::fs::read_to_string("/proc/thread-self/comm").unwrap();
         let before = named();
-        let cost = tasks.entry_cost().expect("every kernel that has BTF tells when a task is renamed");
+        let cost = tasks.entry_cost().expect("every kernel that has BTF has an event for a renamed task");
         assert!(cost > Duration::ZERO && cost < renaming() * 20, "{cost:?} beside {:?}", renaming());
         assert_eq!(named(), before);
     }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(tasks.lost(), 0);
     }
 
-    /// One was there, and empty; one is made after the window began; into both goes a task.
+    /// One cgroup was there, and empty; one is made after the window began; a task goes into both.
     #[test]
     fn root_a_cgroup_that_is_older_than_the_window_is_not_taken_for_a_new_one() {
         use crate::test_group::{Group, Victim};

@@ -1,4 +1,4 @@
-//! C of the kernel half that calls no helper, built for this host, so that it can be fed what no kernel does twice.
+//! C of the kernel half that calls no helper, built for this host, so that a test can feed it sequences that no kernel repeats.
 
 use std::fs::File;
 use std::io::Write as _;

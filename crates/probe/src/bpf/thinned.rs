@@ -1,4 +1,4 @@
-//! A list that never gets longer than it may: when it is full, every second one is let go.
+//! A list that never gets longer than it may: when it is full, every second one is dropped.
 
 /// The list.
 pub struct Thinned<T> {
@@ -27,7 +27,7 @@ impl<T> Thinned<T> {
         self.kept.push(one);
     }
 
-    /// Those that are kept, and how many were not.
+    /// The kept ones, and how many were dropped.
     pub fn take(&mut self) -> (Vec<T>, u64) {
         (std::mem::take(&mut self.kept), std::mem::take(&mut self.let_go))
     }

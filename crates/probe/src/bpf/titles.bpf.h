@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What a process was started with, or calls itself: the words of its argument area.
+/* The words that a process was started with, or calls itself by: the words of its argument area.
  *
- * /proc/PID/cmdline takes the process's mmap_lock (fs/proc/base.c, get_mm_cmdline -> access_remote_vm), for which it may stand in
- * line. A task reads its own memory without it: when it has executed, and when it leaves a CPU.
+ * /proc/PID/cmdline takes the process's mmap_lock (fs/proc/base.c, get_mm_cmdline -> access_remote_vm), for which the reader may have to
+ * wait. A task reads its own memory without it: when it has executed, and when it leaves a CPU.
  */
 #pragma once
 
 #include "rows.bpf.h"
 
-/* A process's words are read again when they are so old: servers write what they do over them. */
+/* A process's words are read again when they are this old: servers overwrite them with what they do now. */
 #define TITLE_AGE (250 * 1000000ULL)
-/* Longer ones are cut. */
+/* Longer titles are cut. */
 #define TITLE 255
 
 /* By process. */
 struct title {
-	__u64 start; /* the kernel's begin of its first thread: numbers are given away again */
+	__u64 start; /* the kernel's start time of its first thread: pids are reused */
 	__u64 at;    /* when it was read, by the run queue's clock */
 	__u32 area;  /* bytes of the argument area; behind it lies the environment, or its place */
 	__u32 len;
-	__u32 same; /* so many of its first bytes were the same at all looks */
+	__u32 same; /* so many of its first bytes were the same at all reads */
 	__u32 unused;
 	char text[256];
 };
 
-/* User space makes it larger where there are many CPUs, each of which keeps a share of its free places. Whose words were read or
- * looked for longest ago makes room.
+/* User space makes it larger where there are many CPUs, each of which keeps a share of its free places. The process whose words were read
+ * or looked for longest ago makes room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -34,7 +34,7 @@ struct {
 	__type(value, struct title);
 } titles SEC(".maps");
 
-/* Words that are looked at again: the hook that reads them is not preempted. */
+/* Words that are read again: the hook that reads them is not preempted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -42,7 +42,7 @@ struct {
 	__type(value, struct title);
 } title_again SEC(".maps");
 
-/* Never written: what a new row of `titles` begins with. */
+/* Never written: the initial value of a new row of `titles`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -50,7 +50,7 @@ struct {
 	__type(value, struct title);
 } no_title SEC(".maps");
 
-/* Straight into its row, not by way of a buffer of the CPU's: the hook of exec may be preempted by that of another task. */
+/* Read straight into the process's row, not through a buffer of the CPU: the hook of exec may be preempted by that of another task. */
 static __always_inline struct title *title_of(__u32 tgid)
 {
 	struct title *known = bpf_map_lookup_elem(&titles, &tgid), *none;
@@ -64,22 +64,22 @@ static __always_inline struct title *title_of(__u32 tgid)
 	return bpf_map_lookup_elem(&titles, &tgid);
 }
 
-/* The strings of the environment lie behind the arguments (fs/binfmt_elf.c, create_elf_tables), the last with its zero. Who calls itself
- * more than fits between the arguments has moved them, and clears what is left of their place (setproctitle(3), nginx, PostgreSQL,
- * sshd): its end, then, is zeroes, and of an environment it is not.
+/* The strings of the environment lie behind the arguments (fs/binfmt_elf.c, create_elf_tables), the last with its zero. A process whose
+ * title needs more room than the arguments has moved the environment, and clears the rest of its place (setproctitle(3), nginx, PostgreSQL,
+ * sshd): the end is then zeroes, which the end of an environment is not.
  */
 static __always_inline int has_moved(struct mm_struct *mm, __u64 to)
 {
 	__u64 begin = BPF_CORE_READ(mm, env_start), end = BPF_CORE_READ(mm, env_end), last = ~0ULL;
 
-	/* As get_mm_cmdline has it. */
+	/* As get_mm_cmdline does it. */
 	if (begin != to || end < begin + 2 * sizeof(last))
 		return 0;
 	return !bpf_probe_read_user(&last, sizeof(last), (void *)(end - sizeof(last))) && !last;
 }
 
-/* As fs/proc/base.c has it (get_mm_cmdline, get_mm_proctitle): an area whose last byte is no zero was written over, and is one text,
- * which may go on in the environment's place. An environment that is still there is not read.
+/* As fs/proc/base.c does it (get_mm_cmdline, get_mm_proctitle): an area whose last byte is no zero was overwritten, and is one text, which
+ * may go on in the environment's place. An environment that is still there is not read.
  */
 static __always_inline void read_title(struct title *title, struct mm_struct *mm)
 {
@@ -92,7 +92,7 @@ static __always_inline void read_title(struct title *title, struct mm_struct *mm
 	title->area = bytes > ~0U ? ~0U : bytes;
 	if (bytes > TITLE || (last && has_moved(mm, to)))
 		bytes = TITLE;
-	asm("" : "+r"(bytes)); /* what the compiler knows of it the verifier does not */
+	asm("" : "+r"(bytes)); /* the compiler knows its bound, the verifier does not */
 	bytes &= TITLE;
 	if (last) {
 		got = bpf_probe_read_user_str(title->text, bytes + 1, (void *)from);
@@ -103,9 +103,9 @@ static __always_inline void read_title(struct title *title, struct mm_struct *mm
 	}
 }
 
-/* A server tells in its words what it does, and does something else soon: who it is is what they begin with at all looks. Words that begin
- * otherwise, by the first of them, are another's, or those of a program that has begun to call itself something. A global function, which
- * the verifier walks through once: on each of the ways to it the loop took five times as many steps as all the rest.
+/* A server's words say what it does now, and soon it does something else: the first bytes that are the same at all reads identify it. Words
+ * whose first word differs belong to another process, or to a program that has begun to call itself something. A global function, which the
+ * verifier checks once: on each path to it the loop took five times as many steps as all the rest.
  */
 __noinline int compare(__u32 tgid)
 {
@@ -126,8 +126,8 @@ __noinline int compare(__u32 tgid)
 	return 0;
 }
 
-/* The current task is `t`. Of the threads of a process one reads for all, unless it has just executed. A part of its pages may be in
- * swap: then what was read before stays.
+/* The current task is `t`. One thread of a process reads for all, unless it has just executed. Some of its pages may be in swap: then the
+ * words that were read before stay.
  */
 static __noinline int take_title(struct task_struct *t, __u64 now, __u32 executed)
 {
@@ -167,7 +167,7 @@ static __noinline int take_title(struct task_struct *t, __u64 now, __u32 execute
 	return 0;
 }
 
-/* Its new memory is there, with its arguments (fs/exec.c, exec_binprm). */
+/* The task's new memory is there, with its arguments (fs/exec.c, exec_binprm). */
 static __noinline int title_executed(struct task_struct *t)
 {
 	__u64 now = bpf_ktime_get_ns() - skew;

@@ -1,4 +1,4 @@
-//! The words of processes: what they were started with, or call themselves. The kernel half is `titles.bpf.h`.
+//! The words that processes were started with, or call themselves by. The kernel half is `titles.bpf.h`.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ unsafe impl plain::Plain for title {}
 pub struct Titles(HashMap<u32, title>);
 
 impl Titles {
-    /// All that the kernel half has.
+    /// All titles of the kernel half.
     pub(super) fn of(map: &impl MapCore) -> Self {
         let all = map.lookup_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
         let one = |(key, bytes): (Vec<u8>, Vec<u8>)| {
@@ -36,7 +36,7 @@ impl Titles {
     }
 }
 
-/// What words had in common whenever they were looked at, up to the end of a word. Nothing: what they were last.
+/// The common beginning of the words at all reads, up to the end of a word. Nothing in common: the last words.
 fn stable(text: &[u8], same: usize) -> &[u8] {
     let is_end = |byte: &u8| matches!(byte, b' ' | 0);
     let Some((common, rest)) = text.split_at_checked(same).filter(|(_, rest)| !rest.is_empty()) else {

@@ -9,7 +9,7 @@ use whyslow_model::table::BETWEEN_ARGUMENTS;
 
 use super::super::sched::{Budget, Layout, Raw, Sched};
 
-/// Set in the process that [`a_server_calls_itself`] is to happen in: what it calls itself.
+/// Set in the process that [`a_server_calls_itself`] is to happen in: the title that it takes.
 const CALLED: &str = "WHYSLOW_TEST_CALLED";
 
 /// Numbers from the clock, printed: what fails can be drawn again.
@@ -85,7 +85,7 @@ fn root_what_is_executed_is_reported_and_its_secrets_are_not() {
     assert_eq!(
         line(&seen, child.id()).as_deref(),
         Some("/bin/true\u{1f}..."),
-        "a word that was cut is not told"
+        "a word that was cut is not reported"
     );
 }
 
@@ -115,14 +115,14 @@ fn a_server_calls_itself() {
         Some(b'<') => title.resize(to - from, b'<'),
         _ => title.resize(to - from, 0),
     }
-    // SAFETY: our own memory, of that size; nobody here asks for arguments or variables any more.
+    // SAFETY: our own memory, of that size; no code here reads arguments or variables any more.
     unsafe { std::ptr::copy_nonoverlapping(title.as_ptr(), from as *mut u8, title.len()) };
     println!("called {}", title.iter().filter(|byte| **byte != 0).count());
     // Its words are read when it leaves a CPU, a quarter of a second after they were read last.
     let rests = || [300, 10].into_iter().for_each(|ms| std::thread::sleep(Duration::from_millis(ms)));
     rests();
     if let Some(at) = title.iter().position(|byte| *byte == b'~') {
-        // What it does now is something else.
+        // Its activity is now something else.
         title.splice(at.saturating_sub(4)..=at, *b"IDLE");
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(title.as_ptr(), from as *mut u8, title.len()) };
@@ -170,6 +170,6 @@ fn root_what_a_server_calls_itself_is_reported_and_its_environment_is_not() {
     let whole = |title: &str, end: &str, bytes: usize| format!("{title}{}", end.repeat(bytes - title.len()));
     assert_eq!(reported[0].as_deref(), Some(short.as_str()));
     assert_eq!(reported[1].as_deref(), Some(whole(&long, ">", all[1].2).as_str()));
-    assert_eq!(reported[3].as_deref(), Some(busy[0].as_str()), "what it does changes, who it is does not");
+    assert_eq!(reported[3].as_deref(), Some(busy[0].as_str()), "its activity changes, its name does not");
     assert_eq!(reported[2].as_deref(), Some(whole(&full, "<", all[2].2).as_str()), "{secret} is none of it");
 }

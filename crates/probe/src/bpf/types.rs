@@ -1,11 +1,11 @@
 //! The kernel's types, as far as our programs read them: what they are relocated against.
 //!
-//! For each type that a program reads libbpf looks at each type of the kernel (tools/lib/bpf/libbpf.c, bpf_core_add_cands), for
-//! each object anew: 97,000 types here, 190 times. So it is handed a BTF of those alone that have a name our programs know, with
-//! what is in them by value. What a pointer points at is left out: a relocation ends there (relo_core.c, bpf_core_fields_are_compat).
+//! For each type that a program reads libbpf compares each type of the kernel (tools/lib/bpf/libbpf.c, bpf_core_add_cands), for each object
+//! anew: 97,000 types here, 190 times. So it gets a BTF of only those that have a name our programs know, with the types in them by value.
+//! Pointed-to types are left out: a relocation ends there (relo_core.c, bpf_core_fields_are_compat).
 //!
-//! Not for objects that ask for the kernel's own number of a type (`bpf_core_type_id_kernel`), which would be given ours, nor for
-//! those that compare whole types (`bpf_core_type_matches`), which look behind pointers by one step.
+//! Not for objects that read the kernel's own number of a type (`bpf_core_type_id_kernel`), which would get ours, nor for objects that
+//! compare whole types (`bpf_core_type_matches`), which follow pointers by one step.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -48,7 +48,7 @@ fn path() -> Option<PathBuf> {
     fs::File::open(&path).is_ok().then_some(path)
 }
 
-/// A BTF of the types with these names, and of what is in them. `None`: it has something that we do not know.
+/// A BTF of the types with these names, and of the types in them. `None`: it has something that we do not know.
 fn few(all: &[u8], names: &[&str]) -> Option<Vec<u8>> {
     let btf = Btf::of(all)?;
     let names: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
@@ -127,11 +127,11 @@ impl Kept {
 struct Btf<'b> {
     types: &'b [u8],
     strings: &'b [u8],
-    /// Where in `types` each one begins.
+    /// Offset of each type in `types`.
     at: Vec<u32>,
 }
 
-/// What each type begins with.
+/// The head of each type.
 #[derive(Clone, Copy)]
 struct Head {
     name: u32,
@@ -173,7 +173,7 @@ impl<'b> Btf<'b> {
         from.split(|byte| *byte == 0).next()
     }
 
-    /// Append a type, with the numbers of those that are kept.
+    /// Append a type, with the numbers of the kept types.
     fn copy(&self, id: u32, kept: &mut Kept, out: &mut Vec<u8>) -> Option<()> {
         let head = self.head(id)?;
         let from = *self.at.get(id as usize)? as usize + 12;
@@ -184,13 +184,13 @@ impl<'b> Btf<'b> {
             8..=11 | 18 => kept.id_of(head.of),
             // Numbers, structs, unions, enums: a size. Arrays and forward declarations: nothing.
             1 | 3..=7 | 16 | 19 => head.of,
-            // Functions, variables and what is said of them are in no struct.
+            // Functions, variables and declarations about them are in no struct.
             _ => return None,
         };
         let name = kept.name_of(self, head.name)?;
         let mut put = |word: u32| out.extend(word.to_ne_bytes());
         [name, head.info, of].into_iter().for_each(&mut put);
-        // Words that are names or types; the others are what they are.
+        // Words that are names or types; the others stay as they are.
         let (each, names, types): (usize, &[usize], &[usize]) = match head.kind {
             3 => (3, &[], &[0, 1]),
             4 | 5 => (3, &[0], &[1]),

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who holds a lock that the kernel does not count as one: a mutex of the C library, a lock on a file.
+/* Which task holds a lock that the kernel does not count as one: a mutex of the C library, a lock on a file.
  *
- * The kernel knows a futex's word only. glibc's pthread_mutex_t has the owner's
- * thread id in the second word behind it (sysdeps/nptl/bits/struct_mutex.h),
- * which can be read by its own task only: as it leaves its CPU. Of locks on
- * files the inode has a list of holders, each with those whom it keeps waiting
- * (fs/locks.c).
+ * The kernel knows a futex's word only. glibc's pthread_mutex_t has the owner's thread id in the second word behind it
+ * (sysdeps/nptl/bits/struct_mutex.h), which only its own task can read: as it leaves its CPU. For locks on files the inode has a list of
+ * holders, each with the tasks that it keeps waiting (fs/locks.c).
  */
 #pragma once
 
@@ -22,19 +20,21 @@
 #define F_SETLKW 7
 #define F_OFD_SETLKW 38
 
-/* "Locked, and somebody waits", of glibc's mutexes, the only ones that have an owner beside. */
+/* "Locked, with a waiter", in glibc's mutexes, the only ones with an owner next to the word. */
 #define CONTENDED 2
-/* From a mutex's word to its owner. */
+/* Offset from a mutex's word to its owner. */
 #define TO_OWNER 8
 
-/* Holders of locks on one file, and waiters of each, that are looked at. */
+/* Holders of locks on one file, and waiters of each, that are read. */
 #define MOST_HOLDERS 4
 #define MOST_WAITERS 4
 
-/* From the lowest address of a task's stack to its registers there; 0: not found out yet. With FRED (v6.9) 16 bytes stay free above them. */
+/* Offset from the lowest address of a task's stack to its registers there; 0: not found out yet. With FRED (v6.9) 16 bytes stay free above
+ * them.
+ */
 __u64 registers_at;
 
-/* Before v6.17 the verifier takes no difference of pointers: they are read as numbers. */
+/* Before v6.17 the verifier refuses a difference of pointers: they are read as numbers. */
 static __always_inline void find_registers(struct task_struct *t)
 {
 	__u64 stack = 0, registers = 0;
@@ -49,7 +49,7 @@ static __always_inline void find_registers(struct task_struct *t)
 		registers_at = registers - stack;
 }
 
-/* The number of the system call that the current task is in; ~0: none. A call of a helper takes longer than all else here. */
+/* The number of the system call that the current task is in; ~0: none. Calling a helper takes longer than all else here. */
 static __always_inline __u64 call_of(struct task_struct *t)
 {
 	if (t->flags & PF_KTHREAD)
@@ -59,8 +59,8 @@ static __always_inline __u64 call_of(struct task_struct *t)
 	return BPF_CORE_READ(registers_of(t), orig_ax);
 }
 
-/* The current task goes to sleep: if it does so for a mutex, the owner by its word, as the program's own pid namespace
- * counts. Not a mutex's word: whatever lies there.
+/* The current task goes to sleep: if it does so for a mutex, returns the owner from its word, as the program's own pid namespace numbers
+ * it. If the word is not a mutex's: whatever lies there.
  */
 static __always_inline __u32 mutex_owner(struct task_struct *t)
 {
@@ -69,7 +69,7 @@ static __always_inline __u32 mutex_owner(struct task_struct *t)
 
 	if (t->flags & PF_KTHREAD)
 		return 0;
-	if (bpf_ksym_exists(bpf_rdonly_cast) && registers_at) { /* a call of a helper takes longer than all that follows */
+	if (bpf_ksym_exists(bpf_rdonly_cast) && registers_at) { /* calling a helper takes longer than all that follows */
 		struct pt_regs *regs = as(struct pt_regs, (void *)t->stack + registers_at);
 
 		if (regs->orig_ax != NR_FUTEX || (__u32)regs->dx != CONTENDED)
@@ -151,8 +151,8 @@ static __always_inline bool keeps_waiting(__u64 lock, struct file_lock_at *at, _
 }
 
 /* The lock on a file that process `tgid` waits for, its address; 0: it does not wait any more, or it is not known which. Later waiters
- * queue behind earlier ones, so that of a single holder it is enough that some process waits. No lock of the kernel is taken: what
- * changes under us makes no sense, or ends.
+ * queue behind earlier ones, so that for a single holder it is enough that some process waits. No lock of the kernel is taken: values that
+ * change under us make no sense, or the search ends.
  */
 __noinline __u64 file_lock_in_the_way(__u64 inode, __u32 is_flock, __u32 tgid)
 {
@@ -181,6 +181,6 @@ __noinline __u64 file_lock_in_the_way(__u64 inode, __u32 is_flock, __u32 tgid)
 		}
 		next = next_of(next);
 	}
-	/* Of a longer list another one may keep it waiting: a database locks many ranges of one file. */
+	/* In a longer list another lock may keep it waiting: a database locks many ranges of one file. */
 	return next == head && count == 1 ? waited_for : 0;
 }

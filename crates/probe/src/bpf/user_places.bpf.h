@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* In which file does user code lie, and where in it? (oncpu)
  *
- * Asked when a thread is met, so that it can be said of processes that have ended when names are looked up, and is the
- * same for all that run the same file, wherever they have it in memory.
+ * The file is looked up when a thread is sampled, so that it is known for processes that have ended when names are looked up, and is the
+ * same for all processes that run the same file, wherever they have it in memory.
  *
- * Areas are found in the process's maple tree without its lock: what is read meanwhile may be of yesterday. So an answer
- * counts only if the area holds the address and belongs to this process. A node that is no more is memory that a probe
- * read may read: at worst there is no answer.
+ * Areas are found in the process's maple tree without its lock: values that are read meanwhile may be outdated. So an answer counts only if
+ * the area holds the address and belongs to this process. A freed node is memory that a probe read may read: at worst there is no answer.
  */
 #pragma once
 
@@ -18,7 +17,7 @@
 #define FRAME_FILE_SHIFT 40
 #define FRAME_OFFSET_MASK ((1ULL << FRAME_FILE_SHIFT) - 1)
 #define USER_FILES 8192
-/* Programs lie below, on x86-64 and arm64 alike, but for those that ask for more. */
+/* Programs lie below, on x86-64 and arm64 alike, except those that request more. */
 #define USER_BITS 47
 /* Numbers of files: the first is the kernel's own (vdso(7)). */
 #define VDSO_FILE 1
@@ -31,15 +30,15 @@
 #define PART_BYTES 256
 #define FS_BYTES 16
 #define VM_EXEC 4
-/* Words of the stack that are looked at for callers whose code has no rows yet. */
+/* Words of the stack that are searched for callers whose code has no rows yet. */
 #define WORDS_AHEAD 256
 
-/* What user space is told of. */
+/* Kinds of messages to user space. */
 enum { TOLD_FILE = 1, TOLD_BLOCK = 2 };
 
 struct user_file_key {
 	__u64 ino;
-	__u32 generation; /* a number is given again: to the next program that a compiler tries out */
+	__u32 generation; /* a number is reused: for the next program that a compiler tries out */
 	__u32 dev;
 };
 
@@ -47,7 +46,7 @@ struct user_file {
 	__u32 what;
 	__u32 index;
 	__u32 dev;
-	__u32 tgid; /* who runs it, as /proc shows it; 0: it does not */
+	__u32 tgid; /* the process that runs it, as /proc shows it; 0: /proc does not */
 	__u64 ino;
 	__u64 size;
 	__u64 start; /* of the area: its name in /proc/PID/map_files */
@@ -65,21 +64,21 @@ struct user_stack {
 
 struct user_walk {
 	__u64 pc, sp, bp;
-	__u64 start, end; /* of the area met last */
-	__u64 base;	  /* what its first byte is as a frame */
+	__u64 start, end; /* of the last area found */
+	__u64 base;	  /* its first byte as a frame */
 	__u64 mm;
 	__u32 file;  /* its number; 0: in none */
-	__u32 exact; /* pc is where the code is, not where it will return to */
+	__u32 exact; /* pc is where the code is, not its return address */
 	__u32 python; /* the file of its interpreter, while the frames of Python are walked */
 	__u32 asked;  /* whether it is in Python */
 	__u32 is_cut; /* its callers are not known yet */
 	__u64 hash; /* of the frames */
 	struct user_stack stack;
 	__u64 entry; /* of the tree: a node, in the end an area */
-	__u64 addr;  /* that is looked for */
+	__u64 addr;  /* the address that is looked up */
 	__u64 node[MAPLE_NODE_WORDS];
 	__u64 area_file; /* struct file */
-	__u64 dentry, mnt; /* on the way from it to the root */
+	__u64 dentry, mnt; /* position on the way from it to the root */
 	struct user_file told;
 	__u64 wanted, row; /* of the unwinding tables: looked for, found */
 	__u32 low, high;
@@ -100,7 +99,7 @@ struct {
 	__type(value, __u32);
 } user_files SEC(".maps");
 
-/* Numbers that are given. An atomic addition that returns something needs Linux 5.12; that a key is there already is told since ever. */
+/* Numbers in use. An atomic addition that returns a value needs Linux 5.12; an update has always reported that a key exists. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, USER_FILES);
@@ -108,17 +107,17 @@ struct {
 	__type(value, __u8);
 } user_numbers SEC(".maps");
 
-/* Files and blocks of code that were met for the first time. */
+/* Files and blocks of code that were seen for the first time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 512 << 10);
 } user_news SEC(".maps");
 
 __u32 user_files_met;
-/* Samples of code whose file has no number: there are no more. */
+/* Samples of code whose file has no number: the numbers have run out. */
 __u64 user_files_refused;
 
-/* Of the namespace of processes that /proc shows (stat of /proc/self/ns/pid); 0: the initial one. Set by oncpu.rs. */
+/* The pid namespace that /proc shows (stat of /proc/self/ns/pid); 0: the initial one. Set by oncpu.rs. */
 const volatile __u64 shown_dev = 0, shown_ino = 0;
 
 static __always_inline struct user_walk *my_walk(void)
@@ -128,8 +127,8 @@ static __always_inline struct user_walk *my_walk(void)
 	return bpf_map_lookup_elem(&user_walks, &zero);
 }
 
-/* How many of the first words of a node are below the address. Words that are no pivots are zero or pointers of the kernel,
- * which both count for more than any address: so each kind of node is asked alike, and without a branch.
+/* How many of the first words of a node are below the address. Words that are no pivots are zero or kernel pointers, which both count as
+ * larger than any address: so each kind of node is searched alike, and without a branch.
  */
 static __always_inline __u32 pivots_below(const __u64 *node, __u64 addr)
 {
@@ -140,8 +139,8 @@ static __always_inline __u32 pivots_below(const __u64 *node, __u64 addr)
 	return below;
 }
 
-/* One level down, as in mas_walk (lib/maple_tree.c), by a read that may fail: 0. What is walked step by step is a function of its
- * own without arguments: it is verified once, however often it is called.
+/* One level down, as in mas_walk (lib/maple_tree.c), by a read that may fail: 0. Each step of a walk is a function of its own without
+ * arguments: the verifier checks it once, however often it is called.
  */
 __noinline int tree_step(void)
 {
@@ -169,14 +168,14 @@ static __always_inline __u64 area_at(struct user_walk *w, __u64 addr)
 	w->entry = (__u64)BPF_CORE_READ(mm, mm_mt.ma_root);
 	w->addr = addr;
 	if ((w->entry & 3) != 2 || w->entry < 4096)
-		return w->entry; /* no node (xa_is_node): one area is all */
+		return w->entry; /* no node (xa_is_node): the tree is one area */
 	for (level = 0; level < MAPLE_LEVELS; level++)
 		if (tree_step())
 			return w->entry;
 	return 0;
 }
 
-/* One part of a path, or over the edge of a mount. Not 0: it is complete. */
+/* One part of a path, or across the edge of a mount. Not 0: the path is complete. */
 __noinline int path_step(void)
 {
 	struct user_walk *w = my_walk();
@@ -214,7 +213,7 @@ struct bpf_pidns_info {
 	__u32 pid, tgid;
 };
 
-/* The process that runs, as /proc shows it. Who is in a namespace below that is not told of (kernel/bpf/helpers.c). */
+/* The running process, as /proc shows it. The kernel does not report it for a process in a namespace below (kernel/bpf/helpers.c). */
 static __always_inline __u32 shown_tgid(void)
 {
 	struct bpf_pidns_info shown = {};
@@ -226,7 +225,7 @@ static __always_inline __u32 shown_tgid(void)
 	return shown.tgid;
 }
 
-/* A file that was met for the first time. */
+/* Report a file that was seen for the first time. */
 __noinline int tell_file(__u32 index)
 {
 	struct user_walk *w = my_walk();
@@ -266,8 +265,8 @@ static __always_inline bool has_room(void)
 	return used + 2 * sizeof(struct user_file) < bpf_ringbuf_query(&user_news, BPF_RB_RING_SIZE);
 }
 
-/* 0: there are no more, or another CPU has just taken it: next time. A number is taken where the file and what is told of it have room, too:
- * user space may have made the tables smaller.
+/* 0: the numbers have run out, or another CPU has just taken it: try again next time. A number is taken only where the file and its message
+ * have room, too: user space may have made the tables smaller.
  */
 static __always_inline __u32 new_number(const struct user_file_key *key)
 {
@@ -285,7 +284,7 @@ static __always_inline __u32 new_number(const struct user_file_key *key)
 			__sync_fetch_and_add(&user_files_refused, 1);
 		return 0;
 	}
-	/* Others see no number before it was told: blocks of it would be told first. */
+	/* Other CPUs see no number before the file was reported: blocks of it would be reported first. */
 	if (bpf_map_update_elem(&user_files, key, &none, BPF_NOEXIST)) {
 		bpf_map_delete_elem(&user_numbers, &index);
 		if (!bpf_map_lookup_elem(&user_files, key))
@@ -303,7 +302,7 @@ static __always_inline __u32 new_number(const struct user_file_key *key)
 	return index;
 }
 
-/* The number of the file of the area met last. 0: it has none, or there are no more. */
+/* The number of the file of the last area found. 0: it has none, or the numbers have run out. */
 __noinline __u32 file_number(void)
 {
 	struct user_file_key key = {};
@@ -339,7 +338,7 @@ static __always_inline bool is_vdso(struct user_walk *w, __u64 addr)
 	return true;
 }
 
-/* The area of an address becomes the one met last. False: there is none. */
+/* Find the area of an address. False: there is none. */
 static __always_inline bool meet_area(struct user_walk *w, __u64 addr)
 {
 	struct vm_area_struct *area;

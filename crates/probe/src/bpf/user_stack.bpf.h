@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who called? (oncpu)
+/* Which functions called the sampled code? (oncpu)
  *
- * Where a file has unwinding tables (.eh_frame), user space has put those of the code that was met into `unwind_rows`, a block
- * of code after the other; elsewhere the chain of frame pointers is followed, as in perf_callchain_user (arch/x86/events/core.c).
+ * Where a file has unwinding tables (.eh_frame), user space has put the tables of the sampled code into `unwind_rows`, one block of code
+ * after the other; elsewhere the chain of frame pointers is followed, as in perf_callchain_user (arch/x86/events/core.c).
  */
 #pragma once
 
 #include "spin.bpf.h"
 #include "user_places.bpf.h"
 
-/* Code is asked for by blocks of so many bytes. */
+/* Tables are requested for blocks of code of so many bytes. */
 #define BLOCK_SHIFT 13
 #define UNWIND_BLOCKS 32768
 #define UNWIND_ROWS 524288
 /* Rows of a block: 2^13, one a byte. */
 #define SEARCH_STEPS 13
 
-/* How the caller's stack pointer is found: it cannot be, from sp or bp on, nowhere (nobody called), a word more from the eleventh byte of
- * an entry on (lazy binding), in the frame of a signal (__restore_rt), where bp points (main with a realigned stack), or by the
- * chain of frame pointers: where a file has no tables, and between what they tell of.
+/* How the caller's stack pointer is found: it cannot be, from sp or bp on, nowhere (there is no caller), a word more from the eleventh byte
+ * of an entry on (lazy binding), in the frame of a signal (__restore_rt), where bp points (main with a realigned stack), or by the chain of
+ * frame pointers: where a file has no tables, and in gaps between their entries.
  */
 enum { UNWIND_UNKNOWN, UNWIND_BY_SP, UNWIND_BY_BP, UNWIND_END, UNWIND_PLT, UNWIND_SIGNAL, UNWIND_AT_BP, UNWIND_BY_CHAIN };
 
@@ -33,7 +33,7 @@ struct unwind_block {
 	__u32 state;
 };
 
-/* Of a block: asked for, made, its file has no tables, or its file was not found, and nobody knows how its code keeps its frames. */
+/* State of a block: requested, made, its file has no tables, or its file was not found, and how its code keeps its frames is not known. */
 enum { BLOCK_ASKED, BLOCK_MADE, BLOCK_BARE, BLOCK_LOST };
 
 /* Offset in the file, low half, in the upper half: rows are in order. Then the kind, where bp is (words below the caller's sp;
@@ -97,7 +97,7 @@ __noinline int ahead_step(void)
 	return 0;
 }
 
-/* Callers lie above: code of this file that a word there points to is asked for before it is met. */
+/* Callers lie above: code of this file that a word there points to is requested before it is sampled. */
 __noinline int ask_ahead(void)
 {
 	struct user_walk *w = my_walk();

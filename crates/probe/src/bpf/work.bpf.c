@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /* How long do work items wait in their queue, and how long do they run?
  *
- * Queueing happens under the pool's lock, often in interrupts: the time goes
- * into a table of fixed places, without lock or allocation. A worker runs one
- * item at a time, so what runs has a place by the worker's pid. Items that
- * began before we looked, or do not end, are found at the workers themselves.
- * Plain raw tracepoints: typed pointers could not be hashed.
+ * Queueing happens under the pool's lock, often in interrupts: the time goes into a table of fixed places, without lock or allocation. A
+ * worker runs one item at a time, so a running item has a place by the worker's pid. Items that began before we attached, or do not end,
+ * are found at the workers themselves. Plain raw tracepoints: typed pointers could not be hashed.
  */
 #include "kernel.bpf.h"
 
 #define SLOTS 65536
-/* Queued items we can tell apart: places by hash of the item, in pairs. 256 KiB. */
+/* Queued items that we can distinguish: places by hash of the item, in pairs. 256 KiB. */
 #define QUEUED 16384
 #define MAX_FUNCTIONS 4096
 
 /* As in shared.bpf.h: fewer where memory is limited. */
 const volatile __u32 homes = SLOTS;
 
-/* Since when an item is queued. */
+/* When an item was queued. */
 struct work_queued {
 	__u64 work;
 	__u64 at;
 };
 
-/* What a worker runs. */
+/* The item that a worker runs. */
 struct work_running {
 	__u64 function; /* 0: nothing */
 	__u64 since;
@@ -63,7 +61,7 @@ struct {
 	__type(value, struct work_row);
 } rows SEC(".maps");
 
-/* Items whose queueing or end we saw and could not note. */
+/* Items whose queueing or end we saw but could not note. */
 __u64 lost;
 
 static __always_inline struct work_queued *place(__u64 work, __u32 which)
@@ -89,7 +87,7 @@ int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 
 	if (!q || !other)
 		return 0;
-	/* A place of an item that was cancelled stays taken: the older one of two is given up. */
+	/* The place of a cancelled item stays taken: the older one of two is given up. */
 	if (q->work != work && (other->work == work || (q->work && (!other->work || other->at < q->at))))
 		q = other;
 	if (q->work && q->work != work)
@@ -159,13 +157,13 @@ int BPF_PROG(ends, void *item)
 	struct work_running *r = running_at(pid);
 
 	if (!r || r->pid != pid || !r->function)
-		return 0; /* it began before we looked, and the walk has missed it */
+		return 0; /* it began before we attached, and the walk has missed it */
 	sum(r, bpf_ktime_get_ns());
 	r->function = 0;
 	return 0;
 }
 
-/* At the start, after the tracepoints: what the workers run already. */
+/* At the start, after the tracepoints are attached: the items that workers already run. */
 SEC("iter/task")
 int seed(struct bpf_iter__task *ctx)
 {
@@ -190,7 +188,7 @@ int seed(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* At the end: what they run still. */
+/* At the end: the items that they still run. */
 SEC("iter/task")
 int walk(struct bpf_iter__task *ctx)
 {

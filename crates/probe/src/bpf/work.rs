@@ -49,7 +49,7 @@ pub struct Raw {
 }
 
 impl<'slot> Work<'slot> {
-    /// Load, attach, and find what runs already: the window begins.
+    /// Load, attach, and find the items that run already: the window begins.
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
         let probe = Self::load(slot).map_err(|err| not_started(&err))?;
         if let Some(seed) = &probe.skel.links.seed {
@@ -76,7 +76,7 @@ impl<'slot> Work<'slot> {
         Ok(Self { skel, walk })
     }
 
-    /// The window ends: detach, and tell.
+    /// The window ends: detach, and report.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.told()
     }

@@ -1,4 +1,4 @@
-//! Capabilities that are system calls.
+//! Capabilities that a system call shows.
 
 use std::ffi::CString;
 use std::io;
@@ -16,7 +16,7 @@ fn close(fd: libc::c_long, what: &str) -> Result<(), String> {
     if fd < 0 {
         return Err(format!("cannot open {what}: {}", io::Error::last_os_error()));
     }
-    // SAFETY: the call just made the descriptor and nobody else owns it.
+    // SAFETY: the call just made the descriptor, and it has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }
@@ -33,7 +33,7 @@ pub(super) fn cpu_clock() -> Result<(), String> {
     close(fd, "a cpu-clock event")
 }
 
-/// Whether BPF statistics can be held on. They are let go at once.
+/// Whether BPF statistics can be switched on. They are switched off at once.
 pub(super) fn bpf_stats() -> Result<(), String> {
     // SAFETY: takes a number, returns a descriptor or -1.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
@@ -55,7 +55,7 @@ fn filesystem(at: &Path) -> io::Result<u64> {
     Ok(found.f_type as u64)
 }
 
-/// Which cgroup hierarchies are mounted: asked of the file systems, not of /proc/cgroups (which takes cgroup_mutex).
+/// Which cgroup hierarchies are mounted, by the type of the file systems; /proc/cgroups would take cgroup_mutex.
 pub(super) fn cgroups(mount: &Path) -> Capability {
     let unified = filesystem(&mount.join("unified")).is_ok_and(|kind| kind == CGROUP2);
     let found = match filesystem(mount) {
@@ -63,7 +63,7 @@ pub(super) fn cgroups(mount: &Path) -> Capability {
         Ok(TMPFS) if unified => Ok("hybrid: version 1 controllers, version 2 without".to_owned()),
         Ok(TMPFS) => Ok("version 1".to_owned()),
         Ok(_) => Err(format!("no cgroup file system at {}", mount.display())),
-        Err(err) => Err(format!("cannot look at {}: {err}", mount.display())),
+        Err(err) => Err(format!("cannot open {}: {err}", mount.display())),
     };
     Capability::new(
         "cgroup hierarchies",

@@ -1,11 +1,11 @@
 //! Which kernels whyslow is tested on.
 
-/// Those on which the lab or a host ran everything, and found what was to be found.
+/// Kernels on which the lab or a host ran every test and found every expected cause.
 const WHOLE: [&str; 3] = ["6.1", "6.12", "6.18"];
-/// Those on which the lab loads what loads, and no more.
+/// Kernels on which the lab only tests that the probes load.
 const IN_PART: [&str; 1] = ["5.10"];
 
-/// What is claimed for the kernel with this release: "6.12.117+deb12-amd64" is a 6.12.
+/// The claim for the kernel with this release: "6.12.117+deb12-amd64" is a 6.12.
 #[must_use]
 pub fn of(release: &str) -> String {
     let version: String =
@@ -15,10 +15,10 @@ pub fn of(release: &str) -> String {
         format!("Linux {version} is tested: the list is {whole}.")
     } else if IN_PART.contains(&version.as_str()) {
         format!(
-            "Linux {version} is tested in part: what is lost above is not asked for. Tested in full: {whole}."
+            "Linux {version} is tested in part: what is listed as lost above is not used. Tested in full: {whole}."
         )
     } else {
-        format!("This kernel is not tested; those that are: {whole}. What is said above was tried just now.")
+        format!("This kernel is not tested; tested are {whole}. Each result above was measured just now.")
     }
 }
 

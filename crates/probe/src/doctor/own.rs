@@ -1,4 +1,4 @@
-//! Capabilities of the limits that hold ourselves.
+//! Capabilities: the limits of whyslow itself.
 
 use whyslow_model::{Bytes, Missing, Share};
 
@@ -6,7 +6,7 @@ use super::Capability;
 use crate::files::own_limits::OwnLimits;
 use crate::fit::Fit;
 
-/// Memory and CPU time that we may use. A limit that costs nothing is no loss.
+/// Memory and CPU time that whyslow may use. A limit that costs nothing is no loss.
 pub(super) fn limits(own: &OwnLimits) -> [Capability; 2] {
     let said = |found: &Result<Option<String>, Missing>, hides: bool| match found {
         Ok(Some(limit)) => limit.clone(),
@@ -43,7 +43,7 @@ pub(super) fn limits(own: &OwnLimits) -> [Capability; 2] {
         Capability::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
         Capability::new(
             "own CPU quota",
-            "CPU speed, IRQ latency, received packets, connections and work items; and time",
+            "CPU speed, IRQ latency, received packets, connections and work items; the answer comes later",
             cpu,
         ),
     ]

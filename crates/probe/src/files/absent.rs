@@ -1,4 +1,4 @@
-//! Why a file could not be read, in words: from its row and the error the kernel gave.
+//! Why a file could not be read, in words: from its row and the kernel's error.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use whyslow_model::Missing;
 
 use super::table::Row;
 
-/// How to be allowed.
+/// The missing rights.
 const WAY_OUT: &str = "run as root, or grant CAP_DAC_READ_SEARCH, CAP_SYSLOG and CAP_SYS_PTRACE";
 
-/// Why `what` of `row` is not known. `None`: it is gone, as processes and interfaces go; that is no news.
+/// Why `what` of `row` is not known. `None`: it is gone, as processes and interfaces go; that needs no note.
 pub(super) fn why(row: &Row, what: &str, live: bool, err: &io::Error) -> Option<Missing> {
     let what = what.to_owned();
     let errno = err.raw_os_error().unwrap_or(libc::EIO);
@@ -29,7 +29,7 @@ pub(super) fn why(row: &Row, what: &str, live: bool, err: &io::Error) -> Option<
     })
 }
 
-/// Whether its files are those of processes.
+/// Whether its files belong to processes.
 fn comes_and_goes(row: &Row) -> bool {
     row.pattern.contains("{pid}")
 }

@@ -1,16 +1,16 @@
-//! What is read once only is read while the window lasts, a little each second: at its end there is enough to do, and a host
-//! that is slow may get no further there than the files that are read twice.
+//! Rows that are read once are read during the window, a few each second: at its end there is enough to do, and on a slow host the
+//! time there may only be enough for the files that are read twice.
 
 use std::time::Duration;
 
 use super::budget::Budget;
 use super::{Files, ROWS, Rate, RawFiles, Row};
 
-/// CPU time that this may take each second, mostly of one second.
+/// CPU time that this may take each second; it mostly needs one second.
 const SLICE: Duration = Duration::from_millis(30);
 
-/// Not of processes (which ones are worth it is known at the end), nor of what is written meanwhile (the kernel's log), nor of
-/// cgroups: there may be thousands.
+/// Not early: files of processes (the busiest ones are only known at the end), files that are written meanwhile (the kernel's log), and
+/// files of cgroups (there may be thousands).
 fn may_be_early(row: &Row) -> bool {
     row.read == Rate::Once
         && !row.hazardous()
@@ -19,12 +19,12 @@ fn may_be_early(row: &Row) -> bool {
         && !row.pattern.starts_with("{v")
 }
 
-/// Who decides who runs: three small files, without which no share of a CPU can be judged. Settings of CPUs and clocks: without
-/// them a slow host is not explained.
+/// The row that shows whether a sched_ext program schedules the tasks: three small files, without which no share of a CPU can be
+/// judged. Then the settings of CPUs and clocks: without them a slow host is not explained.
 const FIRST: [&str; 3] =
     ["sys/kernel/sched_ext/", "sys/devices/system/cpu/", "sys/devices/system/clocksource/"];
 
-/// Those rows, in the order in which they are read.
+/// The early rows, in the order in which they are read.
 fn in_order() -> impl Iterator<Item = &'static Row> {
     let is_first = |row: &&Row| FIRST.iter().any(|folder| row.pattern.starts_with(folder));
     let rows = || ROWS.iter().filter(|row| may_be_early(row));
@@ -32,7 +32,7 @@ fn in_order() -> impl Iterator<Item = &'static Row> {
 }
 
 impl Files {
-    /// Some of the rows that are left.
+    /// Read some of the remaining rows.
     pub(super) fn read_ahead(&mut self, at: Duration, seen: &mut RawFiles) {
         let slice = Budget::new(SLICE, SLICE * 10);
         let mut late = false;

@@ -1,7 +1,7 @@
-//! How much time a part of the reading may take: of our own CPU, and on the clock.
+//! How much time a part of the reading may take: of our own CPU time, and by the clock.
 //!
-//! On a loaded host the clock runs twenty times faster than our CPU time, and a deadline by the clock alone would give
-//! up work that costs nobody anything; CPU time alone would not end where a read waits.
+//! On a loaded host the clock runs twenty times faster than our CPU time, and a deadline by the clock alone would cut
+//! off work that costs the host nothing; a limit of CPU time alone would not end a read that waits.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ impl Budget {
         Budget { cpu_end: thread_cpu().saturating_add(cpu), clock_end: Instant::now() + clock }
     }
 
-    /// Nothing is left of it.
+    /// The limit is used up.
     pub fn spent(&self) -> bool {
         Instant::now() >= self.clock_end || thread_cpu() >= self.cpu_end
     }

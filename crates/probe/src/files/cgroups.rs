@@ -1,6 +1,6 @@
 //! Where the cgroup hierarchies are mounted (version 1, 2 or both), and which groups there are.
 //!
-//! mountinfo would tell, but waits for mounts in progress (namespace_sem); on a live host the usual places are looked at
+//! mountinfo has the mounts, but reading it waits for mounts in progress (namespace_sem). On a live host the usual places are checked
 //! first, by the type of their filesystem, which waits for nothing. The walk is bounded in groups and in time: a host
 //! may have 100,000 of them.
 
@@ -28,7 +28,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// Looks at the usual places; in a folder, at its mountinfo first.
+    /// Checks the usual places; in a folder, its mountinfo first.
     pub fn find(root: &Root) -> Mounts {
         let mut text = Vec::new();
         if !root.live {
@@ -157,9 +157,9 @@ pub(super) struct Walk {
     groups: Vec<Vec<u8>>,
     /// How many of them are the root or right below it.
     top: usize,
-    /// Groups seen and not taken.
+    /// Groups seen but left out.
     left: usize,
-    /// Not all groups were looked into: there may be more.
+    /// The walk did not enter all groups: there may be more.
     unfinished: bool,
 }
 
@@ -196,7 +196,7 @@ pub(super) fn walk(root: &Root, base: &[u8], most: usize, budget: Budget) -> Wal
     found
 }
 
-/// Adds the groups of every hierarchy to `devices`; `skipped` is told of those left out: where, taken, at least left.
+/// Adds the groups of every hierarchy to `devices`; calls `skipped` for groups that are left out: where, taken, at least left.
 pub(super) fn discover(
     root: &Root,
     mounts: &Mounts,

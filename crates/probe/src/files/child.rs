@@ -1,9 +1,9 @@
-//! A disposable process that reads what might hurt or hang, and answers through a pipe.
+//! A disposable process that reads files that might hurt or hang, and answers through a pipe.
 //!
-//! A read that waits for a patient's lock waits uninterruptibly: a thread in it would keep the exam from exiting, and no
+//! A read that waits for a lock of the host waits uninterruptibly: a thread in it would keep whyslow from exiting, and no
 //! signal ends it. So the reader is a process of its own, in its own session, with no descriptor of ours but the pipe
-//! (an inherited BPF descriptor would keep our programs attached for as long as it hangs), and it is never waited for
-//! beyond the deadline. One per host: a stuck one holds a socket name, and the next exam leaves the hazardous files out.
+//! (an inherited BPF descriptor would keep our programs attached for as long as it hangs), and the parent never waits for it
+//! beyond the deadline. One per host: a stuck reader holds a socket name, and the next run of whyslow leaves the hazardous files out.
 //!
 //! Between fork and _exit the child allocates nothing: another thread of the parent may have held malloc's lock.
 
@@ -21,11 +21,11 @@ const MOST_ANSWERED: usize = 32 << 20;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Which file, by its place in the list; or `STOPPED`, `OTHER`.
+    /// The file's place in the list; or `STOPPED`, `OTHER`.
     pub index: u32,
     /// 0, or the error.
     pub errno: i32,
-    /// How long reading took, without the time waiting for a CPU.
+    /// How long reading took, without the time that the child waited for a CPU.
     pub took_ns: u64,
     /// Bytes that follow.
     pub len: u32,
@@ -36,12 +36,12 @@ pub(super) struct Header {
 // SAFETY: integers only, and no padding: 4 + 4 + 8 + 4 + 4.
 unsafe impl plain::Plain for Header {}
 
-/// The read before this was too slow.
+/// The read before this answer was too slow.
 pub(super) const STOPPED: u32 = u32::MAX;
-/// Another child is at work, or stuck.
+/// Another child is reading, or stuck.
 pub(super) const OTHER: u32 = u32::MAX - 1;
 
-/// What a child left behind.
+/// The results of a child.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Whole answers, in order.
@@ -57,7 +57,7 @@ pub(super) struct Answers {
 pub(super) struct Pipe(RawFd);
 
 impl Pipe {
-    /// Writes one answer; ends the child if nobody listens any more.
+    /// Writes one answer; ends the child if the parent is gone.
     pub fn answer(self, header: Header, bytes: &[u8]) {
         // SAFETY: a Header is plain bytes without padding.
         self.write(unsafe { plain::as_bytes(&header) });
@@ -117,7 +117,7 @@ impl Drop for Leave {
     }
 }
 
-/// Own session, no descriptors but the pipe, gone when the parent is gone, on CPUs that serve no NIC.
+/// A session of its own, no descriptors but the pipe, ended when the parent ends, on CPUs that serve no NIC.
 fn leave_home(parent: libc::pid_t, pipe: RawFd, cpus: Option<&[u64]>) {
     const NAME: &CStr = c"whyslow-files";
     // SAFETY: plain system calls on this process; the pointers are good for their lengths.
@@ -130,7 +130,7 @@ fn leave_home(parent: libc::pid_t, pipe: RawFd, cpus: Option<&[u64]>) {
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         close_all_but(pipe);
         if let Some(set) = cpus {
-            // Refused where a cpuset forbids these CPUs: then it runs where it may.
+            // Refused where a cpuset forbids these CPUs: then it runs where it is allowed to.
             libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(set), set.as_ptr());
         }
         priority::inherit();
@@ -199,7 +199,7 @@ pub(super) fn reaped_before(pid: libc::pid_t, end: Instant) -> bool {
         // SAFETY: no status wanted.
         let got = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
         if got != 0 {
-            return true; // gone, or somebody else has waited for it
+            return true; // gone, or another thread has waited for it
         }
         if Instant::now() >= end {
             return false;

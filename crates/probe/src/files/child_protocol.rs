@@ -11,8 +11,8 @@ use super::child::{Header, OTHER, Pipe, STOPPED};
 use super::root::{open_below, open_dir, read_at, regular};
 use crate::host;
 
-/// A read that takes longer than this is somebody else's wait, too: the child stops. By its own clock: the time it was
-/// ready and not running is not the file's fault.
+/// If a read takes longer than this, other processes wait as well: the child stops. By its own clock: the time in which the child was
+/// ready but not running is not the file's fault.
 pub(super) const TOO_SLOW: Duration = Duration::from_millis(5);
 /// The child's work: read the files in order, answer each, stop at the first that is too slow.
 pub(super) fn read_all(

@@ -1,4 +1,4 @@
-//! The devices that patterns stand for: CPUs, disks, NICs, cgroups, and the patterns spelt out with them.
+//! The devices that patterns stand for: CPUs, disks, NICs, cgroups; and the paths that a pattern gives with them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -6,7 +6,7 @@ use std::ffi::CString;
 use super::name::printable;
 use super::root::Root;
 
-/// One file: where it is, and what its snapshot is called.
+/// One file: where it is, and the name of its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     /// Name of the snapshot.
@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub path: CString,
 }
 
-/// A thing: its bytes, and how it is printed.
+/// A device or group: its bytes, and its printable name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Device {
     pub raw: Vec<u8>,
@@ -28,13 +28,13 @@ impl Device {
     }
 }
 
-/// Devices by what patterns call them ("cpu", "v1:memory:top").
+/// Devices by their name in patterns ("cpu", "v1:memory:top").
 pub(super) type Devices = BTreeMap<String, Vec<Device>>;
 
-/// No directory gives more files to a `*` than this: idle states, nodes, policies, vulnerabilities.
+/// The most files of one directory for a `*`: idle states, nodes, policies, vulnerabilities.
 const MOST_PER_STAR: usize = 1024;
 
-/// How many CPUs, disks and NICs are looked at.
+/// The most CPUs, disks and NICs that are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
     pub cpus: usize,
@@ -42,7 +42,7 @@ pub(super) struct Most {
     pub nics: usize,
 }
 
-/// Finds CPUs, disks and NICs. Tells `skipped` of those beyond `most`: what, how many there are, how many are taken.
+/// Finds CPUs, disks and NICs. Calls `skipped` for those beyond `most`: their kind, how many there are, how many are taken.
 pub(super) fn discover(root: &Root, most: &Most, mut skipped: impl FnMut(&str, usize, usize)) -> Devices {
     let mut devices = Devices::new();
     for (kind, dir, most) in [
@@ -71,7 +71,7 @@ fn cpu_number(name: &[u8]) -> Option<u32> {
     std::str::from_utf8(name.strip_prefix(b"cpu")?).ok()?.parse().ok()
 }
 
-/// Real disks and NICs first: a host has hundreds of loop devices or veth pairs, and they are the ones to go.
+/// Real disks and NICs first: a host can have hundreds of loop devices or veth pairs, and those are left out first.
 fn rank(root: &Root, kind: &str, name: &[u8]) -> u8 {
     match kind {
         "disk" => u8::from(name.starts_with(b"loop") || name.starts_with(b"ram")),

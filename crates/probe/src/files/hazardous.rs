@@ -1,4 +1,4 @@
-//! The rows with a hazard: which of them may be read here at all, and what the disposable child answers.
+//! The rows with a hazard: which of them may be read here at all, and the answers of the disposable child.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -120,7 +120,7 @@ impl Files {
         match ipis.get_or_insert_with(|| ipis::on_reading_frequency(&self.root)) {
             Ipis::None => None,
             Ipis::Sent => Some("on this kernel reading it interrupts every CPU and waits for them"),
-            Ipis::Unknown => Some("reading it may interrupt every CPU: neither BTF nor kallsyms tells"),
+            Ipis::Unknown => Some("reading it may interrupt every CPU: neither BTF nor kallsyms can be read"),
         }
     }
 

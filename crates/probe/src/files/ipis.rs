@@ -1,10 +1,10 @@
-//! Does this kernel interrupt other CPUs when somebody reads /proc/cpuinfo or scaling_cur_freq?
+//! Does this kernel interrupt other CPUs when a process reads /proc/cpuinfo or scaling_cur_freq?
 //!
 //! On x86, Linux 4.13 to 5.17 sampled APERF and MPERF on reading: an IPI to each CPU, spinning until it answers
 //! (`aperfmperf_snapshot_khz`, into a `struct aperfmperf_sample`). Since 5.18 the tick keeps the samples, and both names
-//! are gone (f3eca381bd49, "x86/aperfmperf: Replace arch_freq_get_on_cpu()"). So the names are asked for, never the
-//! version: a vendor kernel may have either. `arch_freq_prepare_all` is no witness: its weak form is on every machine.
-//! Other machines never did it.
+//! are gone (f3eca381bd49, "x86/aperfmperf: Replace arch_freq_get_on_cpu()"). So the code looks for these names, never at the
+//! version: a vendor kernel may have either. `arch_freq_prepare_all` proves nothing: its weak form is on every machine.
+//! Other architectures never did it.
 
 use super::root::{Reads, Root};
 
@@ -15,7 +15,7 @@ const MOST_BTF: usize = 32 << 20;
 /// What is known about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ipis {
-    /// Reading interrupts nobody.
+    /// Reading interrupts no CPU.
     None,
     /// Reading interrupts other CPUs.
     Sent,
@@ -23,7 +23,7 @@ pub(super) enum Ipis {
     Unknown,
 }
 
-/// Looks at BTF, else at the kernel's symbols. A folder never sends IPIs.
+/// Searches BTF, else the kernel's symbols. A folder never sends IPIs.
 pub(super) fn on_reading_frequency(root: &Root) -> Ipis {
     if !root.live || !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
         return Ipis::None;

@@ -1,6 +1,6 @@
 //! The tail of the kernel's log from /dev/kmsg: one record a read, escaped by the kernel, never waiting for more.
 //!
-//! The log may be megabytes and the interesting end of it is last, so records are kept in a window that slides.
+//! The log may be megabytes and its interesting part is the end, so only the last records are kept.
 
 use std::collections::VecDeque;
 use std::io;

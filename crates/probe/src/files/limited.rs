@@ -1,5 +1,5 @@
-//! Cgroups whose memory limit was met, or nearly: of them it is read what fills it. Which ones they are is known when the window has
-//! ended; reading it of all would be what monitoring agents are blamed for.
+//! Cgroups whose memory limit was met, or nearly: `memory.stat` shows what fills it. These cgroups are known only when the window has
+//! ended; reading the file in all cgroups would cost the host what monitoring agents cost it.
 
 use whyslow_model::table::Cgroup;
 
@@ -13,7 +13,7 @@ const MOST: usize = 8;
 const FULL: f64 = 0.9;
 
 impl Files {
-    /// Whose `memory.stat` the reading of files with a hazard takes.
+    /// Chooses the cgroups whose `memory.stat` is read with the hazardous files.
     pub fn note_limited(&mut self, groups: &[Cgroup]) {
         let live = self.root.live;
         let device = |path: &str| {
@@ -25,7 +25,7 @@ impl Files {
     }
 }
 
-/// The folders of those that met their limit, most often first, and of those that nearly do.
+/// The folders of cgroups that met their limit, most often first, and then of those that nearly met it.
 fn fullest(groups: &[Cgroup]) -> Vec<&str> {
     let mut found: Vec<(u64, u64, &str)> = groups
         .iter()

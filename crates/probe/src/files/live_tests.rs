@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 fn this_host() -> Files {
     let mut files = Files::open_with(Path::new("/"), generous());
-    // Other tests may be looking at this host, too.
+    // Other tests may read this host, too.
     let whose = format!("{}-{:?}", test_name(), std::thread::current().id());
     files.only_one = Some(whose.into_bytes());
     files
@@ -48,7 +48,7 @@ fn root_reads_this_host() {
     for path in files.cgroup_mounts().values() {
         assert!(path.join("cgroup.procs").exists(), "{}", path.display());
     }
-    // What this kernel does not have is said, not left out.
+    // A file that this kernel does not have is reported, not left out.
     if !Path::new("/proc/schedstat").exists() {
         assert!(matches!(missing(&seen, "proc/schedstat"), Some(Missing::NotInKernel { .. })));
     }
@@ -63,12 +63,12 @@ fn root_hazardous_child_leaves_nothing_behind() {
     assert!(!seen.snapshots.is_empty(), "{:?}", seen.missing);
     assert!(files.strays.is_empty());
     assert!(no_child_is_called("whyslow-files"));
-    // Other tests open and close pipes meanwhile; ours must not add up.
+    // Other tests open and close pipes meanwhile; the pipes of this test must not accumulate.
     for _ in 0..20 {
         files.read_hazardous(Duration::ZERO, LONG, &mut seen);
     }
     assert!(open_pipes() < before + 20);
-    // Killed at a deadline that has passed already.
+    // The child is killed at a deadline that has passed already.
     files.read_hazardous(Duration::ZERO, Duration::ZERO, &mut seen);
     let end = Instant::now() + LONG;
     assert!(files.strays.iter().all(|&pid| child::reaped_before(pid, end)));
@@ -120,7 +120,7 @@ fn root_an_unpacked_recording_of_this_host_is_a_host() {
     assert_eq!(last(&recorded).bytes, last(&again).bytes);
 }
 
-/// A name no other test uses, and that tells whose it is.
+/// A name that no other test uses, and that names its test.
 fn test_name() -> String {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let started = stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(19).unwrap().to_owned();
@@ -208,7 +208,7 @@ fn root_reads_another_network_namespace_until_its_last_task_ends() {
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     assert!(texts(&seen, &name)[0].contains("lo:"));
     drop(stranger);
-    // Its inode may be that of a newer namespace by now: what must not answer is the dead task's directory.
+    // The inode may be that of a newer namespace by now: the dead task's directory must not answer.
     assert!(files.namespaces.lost_one());
     let path = CString::new(name.as_str()).unwrap();
     let err = files.namespaces.read(&path, 1 << 20, &mut Vec::new()).unwrap_err();
@@ -220,8 +220,8 @@ fn root_reads_another_network_namespace_until_its_last_task_ends() {
 
 #[test]
 fn cost_of_reading_this_host() {
-    // The promise is 60 ms for a whole reading and 3 ms a second; CPU time of this thread, the best of five: a busy
-    // host makes the same work dearer. The child's part is bounded by the file's own limit of 5 ms a read.
+    // The limit is 60 ms for a whole reading and 3 ms a second; CPU time of this thread, the best of five: a busy
+    // host makes the same work more expensive. The child's part is bounded by the file's own limit of 5 ms a read.
     let (mut all, mut second) = (LONG, LONG);
     for _ in 0..5 {
         let before = budget::thread_cpu();

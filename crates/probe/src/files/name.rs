@@ -1,8 +1,8 @@
 //! Names of snapshots: any bytes the kernel lets a cgroup or device be called, as text that may be printed.
 //!
 //! A control character, DEL or a byte that is not UTF-8 becomes `\ooo` (three octal digits), as in mountinfo; so does
-//! the backslash itself on a live host, so that no two names become one. In a folder the backslash stays: there, names
-//! were made by us, and reading an unpacked recording must give the names of the recording.
+//! the backslash itself on a live host, so that no two names become one. In a folder the backslash stays: there the names
+//! were written by whyslow, and reading an unpacked recording must give the names of the recording.
 
 use std::ffi::OsString;
 use std::fmt::Write;

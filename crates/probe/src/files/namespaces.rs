@@ -2,8 +2,8 @@
 //!
 //! A namespace has no directory of its own in /proc, only its tasks have: `/proc/PID/net`. A task's directory is kept
 //! open: after the task's end it answers ESRCH, and never with the files of a later task of the same number.
-//! Not seen: namespaces without a task (bind mounts under /run/netns); and that a namespace ended in the window and a
-//! new one got its inode: its counters then seem to go backwards. Holding a namespace open would tell, and keep it alive.
+//! Not seen: namespaces without a task (bind mounts under /run/netns). Nor is it seen if a namespace ended in the window and a
+//! new one got its inode: its counters then seem to go backwards. Holding a namespace open would show that, but keep it alive.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -33,7 +33,7 @@ pub(super) struct Namespaces {
 }
 
 impl Namespaces {
-    /// Looks at every process, as long as the budget lasts; keeps `most` namespaces, ours first.
+    /// Checks every process, as long as the budget lasts; keeps `most` namespaces, ours first.
     pub fn find(root: &Root, most: usize, budget: Budget) -> Namespaces {
         let mut found = Namespaces::default();
         let Ok(proc) = root.open_at(c"proc", libc::O_PATH) else { return found };
@@ -59,7 +59,7 @@ impl Namespaces {
         found
     }
 
-    /// Takes the task's namespace, if it is new. Tells its inode, if there is no room.
+    /// Takes the task's namespace, if it is new. Returns its inode if there is no room.
     fn visit(&mut self, proc: &OwnedFd, pid: &CStr, most: usize) -> Option<u64> {
         let mut link = [0_u8; 32]; // "4194304/ns/net"
         let text = [pid.to_bytes(), b"/ns/net\0"].concat();
@@ -165,7 +165,7 @@ mod tests {
     fn time_that_ran_out_is_reported() {
         let root = Root::open(Path::new("/"));
         let found = Namespaces::find(&root, 256, Budget::new(LONG, Duration::ZERO));
-        // The clock is looked at every 128 entries; every Linux has more than that in /proc, or all were seen.
+        // The clock is read every 128 entries; every Linux has more than that in /proc, or all were seen.
         assert!(found.unfinished || std::fs::read_dir("/proc").unwrap().count() < 400);
         assert_eq!(found.devices().len().min(1), 1);
     }

@@ -1,8 +1,8 @@
 //! CPUs that serve no receive queue of a network device: where the disposable child runs.
 //!
 //! A read that holds a CPU in the kernel keeps the softirqs of that CPU waiting (on kernels without full preemption),
-//! and a packet's softirq runs where its interrupt came in. Known from the device's MSI vectors, else from the names
-//! in /proc/interrupts; not known: queues steered by RPS.
+//! and a packet's softirq runs where its interrupt came in. These CPUs are known from the device's MSI vectors, else from the names
+//! in /proc/interrupts. Not known: queues steered by RPS.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -64,7 +64,7 @@ fn belongs(action: &str, nics: &[String]) -> bool {
         || action.starts_with("virtio") && (action.contains("-input.") || action.contains("-output."))
 }
 
-/// Completed sends and changes of configuration can wait: packets that come in cannot. On a small machine every CPU
+/// Completed sends and configuration changes can wait; incoming packets cannot. On a small machine every CPU
 /// serves one or the other.
 fn only_sends(action: &str) -> bool {
     let action = action.to_ascii_lowercase();

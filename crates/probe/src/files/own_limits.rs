@@ -1,9 +1,9 @@
-//! The limits that hold ourselves: of our own cgroup and all above it, in both versions of cgroups.
+//! The limits of whyslow itself: of its own cgroup and all groups above it, in both versions of cgroups.
 //!
-//! Read before the first map is made: memory of maps is charged to the cgroup of who makes them (v5.11, 3ac1f01b43b6),
-//! and who meets the limit there is killed. Where the hierarchies are is asked of the usual places, as for all cgroups:
-//! mountinfo waits for mounts in progress. A mount that shows a part of its hierarchy only (a container without a cgroup
-//! namespace) is known by our path, which is not below it. Limits of memory above what is shown are asked of the kernel's own
+//! Read before the first map is made: memory of maps is charged to the cgroup of the process that makes them (v5.11, 3ac1f01b43b6),
+//! and a process that meets the limit there is killed. The hierarchies are looked for in the usual places, as for all cgroups:
+//! mountinfo waits for mounts in progress. A mount that shows only a part of its hierarchy (a container without a cgroup
+//! namespace) is recognized by our path, which is not below it. Memory limits above the visible groups are read from the kernel's own
 //! memory: `own_limits/above.rs`.
 
 use std::ffi::CString;
@@ -22,9 +22,9 @@ mod tests;
 
 /// The inode of the first cgroup namespace's file, PROC_CGROUP_INIT_INO of include/linux/proc_ns.h: part of the ABI.
 const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFB;
-/// Limits from here on are none: v1 says so by the largest multiple of a page that is a long.
+/// A limit of this size and more means "no limit": v1 shows the largest multiple of a page that fits a long.
 const NO_LIMIT: u64 = 1 << 60;
-/// Text of a file that is read. A group with more processes than fit is not that of a container's only program.
+/// The most that is read of a file. A group with more processes than fit is not that of a container's only program.
 const CAP: usize = 64 << 10;
 
 /// The tightest memory limit above us.
@@ -36,7 +36,7 @@ pub struct MemoryLimit {
     pub limit: u64,
     /// What is left of it for us; page cache of files can be given back and counts as free.
     pub left: u64,
-    /// No file that we see shows it: how much of what is used is page cache is not known, and there may be more left.
+    /// No visible file shows it: how much of the used memory is page cache is not known, and there may be more left.
     pub is_hidden: bool,
 }
 
@@ -49,29 +49,29 @@ pub struct CpuLimit {
     pub cpus: f64,
 }
 
-/// What holds us.
+/// The limits of this process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnLimits {
     /// `None`: there is none.
     pub memory: Result<Option<MemoryLimit>, Missing>,
     /// `None`: there is none.
     pub cpu: Result<Option<CpuLimit>, Missing>,
-    /// There are cgroups above those that we see, whose limits cannot be known: of memory, of CPU time.
+    /// There are cgroups above the visible ones, whose limits cannot be known: of memory, of CPU time.
     pub hides_memory: bool,
     pub hides_cpu: bool,
 }
 
-/// What files show of the groups that hold our memory.
+/// What files show of the groups that limit our memory.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shown {
-    /// So many, from our own up.
+    /// How many groups, from our own up.
     groups: u32,
     /// Page cache of files in the topmost of them.
     cache: u64,
 }
 
 impl OwnLimits {
-    /// Of this process.
+    /// The limits of this process.
     #[must_use]
     pub fn read() -> Self {
         let namespace = std::fs::metadata("/proc/self/ns/cgroup").map(|found| found.ino());
@@ -108,14 +108,14 @@ struct Groups {
     /// Folder below the root, and name.
     dirs: Vec<(Vec<u8>, String)>,
     is_v2: bool,
-    /// Those above the mount's root are not among them.
+    /// The groups above the mount's root are missing.
     is_part: bool,
 }
 
 /// The limit of one group: folder, name, whether it is of version 2.
 type LimitAt<T> = fn(&Look<'_>, &[u8], &str, bool) -> Result<Option<T>, String>;
 
-/// The tightest limit that is found at any of our groups. One that makes no sense hides no other; alone it is "cannot tell".
+/// The tightest limit of all our groups. A limit that cannot be read hides no other; alone it is "cannot tell".
 fn tightest<T>(
     look: &Look<'_>,
     controller: &str,
@@ -165,7 +165,7 @@ impl Look<'_> {
         let below = |path: &str| [base, path.as_bytes()].concat();
         let is_there = |dir: Vec<u8>| CString::new(dir).is_ok_and(|dir| self.root.exists(&dir));
         let is_outside = path.split('/').any(|part| part == "..");
-        // RawFiles from a namespace the path may be another group's: only that of our own process is ours.
+        // In a namespace the path may name another group: only the group of our own process is ours.
         if !is_outside && is_there(below(path)) && (self.is_initial || self.is_ours(&below(path))) {
             let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
             let mut above: Vec<&str> = ends.filter_map(|end| path.get(..end)).collect();
@@ -211,7 +211,7 @@ impl Look<'_> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// A file's number; `None`: no limit, or no such file. Of v2 the root has none, nor has who did not get the controller.
+    /// A file's number; `None`: no limit, or no such file. In v2 the root has none, nor has a group without the controller.
     fn limit(&self, dir: &[u8], file: &str) -> Result<Option<u64>, String> {
         match self.text(dir, file) {
             Ok(text) if text.trim() == "max" => Ok(None),
@@ -225,7 +225,7 @@ impl Look<'_> {
     }
 }
 
-/// Our path in the hierarchy whose controllers are such: a line of /proc/self/cgroup is `4:memory:/a/b`.
+/// Our path in the hierarchy for whose controllers `is_it` holds: a line of /proc/self/cgroup is `4:memory:/a/b`.
 fn own_path(text: &str, is_it: impl Fn(&str) -> bool) -> Option<&str> {
     text.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -243,7 +243,7 @@ fn absent(err: &io::Error, dir: &[u8], file: &str) -> Result<(), String> {
 
 fn memory_at(look: &Look<'_>, dir: &[u8], name: &str, is_v2: bool) -> Result<Option<MemoryLimit>, String> {
     let (limit, usage) = if is_v2 {
-        // From memory.high on each allocation is made to wait: nobody is killed, but nothing comes to its end.
+        // Above memory.high each allocation has to wait: no process is killed, but none comes to its end.
         let both = ["memory.max", "memory.high"].map(|file| look.limit(dir, file));
         (least_known(both)?, "memory.current")
     } else {
@@ -255,7 +255,7 @@ fn memory_at(look: &Look<'_>, dir: &[u8], name: &str, is_v2: bool) -> Result<Opt
     Ok(Some(MemoryLimit { cgroup: name.to_owned(), limit, left, is_hidden: false }))
 }
 
-/// Of two limits of one group. One that cannot be read hides no other; alone it is not "none".
+/// The tighter of two limits of one group. A limit that cannot be read hides no other; alone it is not "none".
 fn least_known(both: [Result<Option<u64>, String>; 2]) -> Result<Option<u64>, String> {
     match both {
         [Ok(None), Err(reason)] | [Err(reason), Ok(None) | Err(_)] => Err(reason),

@@ -1,7 +1,7 @@
-//! What came of one row: snapshots, and at most a few words about what is missing.
+//! The result of one row: snapshots, and at most a few notes about missing files.
 //!
-//! A file of its own name is missed by that name. A row of many files (per CPU, per cgroup, a list of sysctls) is missed
-//! as a row, by its pattern, and only if none of its files is there: most kernels lack one or the other.
+//! A missing file with a fixed name is noted by that name. A row of many files (per CPU, per cgroup, a list of sysctls) is noted
+//! as a row, by its pattern, and only if none of its files exists: most kernels lack one or the other.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ use super::absent;
 use super::table::Row;
 use crate::addresses::hide_in_frame;
 
-/// What was said already: a file that is absent at the start is absent at the end.
+/// Subjects of notes that were made already: a file that is absent at the start is absent at the end.
 pub(super) type Noted = BTreeSet<String>;
 
 /// Notes `missing`, unless its subject was noted before.
@@ -60,7 +60,7 @@ impl RowResult {
         self.skipped.get_or_insert_with(|| (name, reason.to_owned()));
     }
 
-    /// Says what is missing. `found`: the row's patterns gave files to try.
+    /// Notes what is missing. `found`: the row's patterns gave files to try.
     pub fn settle(self, live: bool, found: bool, noted: &mut Noted, seen: &mut RawFiles) {
         let row = self.row;
         let plain = !row.pattern.contains(['{', '*']);
@@ -91,13 +91,13 @@ impl RowResult {
     }
 }
 
-/// Not there, or nothing to say: an attribute that does not apply to its device answers EINVAL (speed of a bridge).
+/// The file is absent, or has no value: an attribute that does not apply to its device answers EINVAL (speed of a bridge).
 fn is_absent(err: &io::Error) -> bool {
     let absent = [libc::ENOENT, libc::ENOTDIR, libc::ENODEV, libc::EOPNOTSUPP, libc::EINVAL, libc::ESRCH];
     err.raw_os_error().is_some_and(|errno| absent.contains(&errno))
 }
 
-/// Rows whose devices a host need not have: nobody asked for processes, no limit was met, or the other cgroup version is in use.
+/// Rows whose devices a host need not have: no processes were requested, no limit was met, or the other cgroup version is in use.
 fn may_be_none(row: &Row) -> bool {
     ["{pid}", "{limited}", "{v1:", "{v2"].iter().any(|kind| row.pattern.contains(kind))
         || row.read == super::Rate::Never

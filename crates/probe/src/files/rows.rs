@@ -1,6 +1,6 @@
 //! The table of files. To add a kernel file, add a row.
 //!
-//! Order matters: when time runs out, the rows at the end are skipped; among rows with a hazard the cheap come first.
+//! Order matters: when time runs out, the rows at the end are skipped. Among rows with a hazard the cheap ones come first.
 
 use super::table::{HUGE, Hazard, LARGE, PAGE, Row};
 
@@ -18,7 +18,7 @@ const CPUIDLE: &str = "a cpuidle driver";
 /// All rows.
 #[rustfmt::skip] // one row is one to three lines: a table
 pub const ROWS: &[Row] = &[
-    // The host, each second. All are sums of per-CPU counters; none waits for a lock that a patient holds long.
+    // The host, each second. All are sums of per-CPU counters; reading them waits for no lock that a task can hold long.
     Row::new("stat", "proc/stat", "CPU time by state and CPU, forks, context switches").seconds().cap(LARGE),
     Row::new("loadavg", "proc/loadavg", "runnable and uninterruptible tasks").seconds(),
     Row::new("psi-cpu", "proc/pressure/cpu", "share of time in which tasks waited for CPU").seconds().needs(PSI),
@@ -34,11 +34,11 @@ pub const ROWS: &[Row] = &[
     Row::new("schedstat", "proc/schedstat", "run and wait time per CPU").ends().cap(HUGE).needs("CONFIG_SCHEDSTATS"),
     Row::new("softirqs", "proc/softirqs", "softirqs by vector and CPU").ends().cap(LARGE),
     Row::new("interrupts", "proc/interrupts", "interrupts by line and CPU").ends().cap(HUGE),
-    // Limits of I/O: they are in no table, and who is held by one cannot be known whose it is without them. They take the queue's
-    // lock for some ns a disk.
+    // Limits of I/O: they are in no table, and without them it is not known which group's limit holds a task. Reading them takes the
+    // queue's lock for some ns per disk.
     Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
     Row::new("v2-io-limits", "{v2:below}/io.max", "I/O limits").needs(V2),
-    // Network, once per namespace; the host's own is also here under the name people know.
+    // Network, once per namespace; the host's own namespace is also here under its usual name.
     Row::new("net", "proc/net/{snmp,netstat,sockstat,dev}", "own namespace: protocol counters, sockets, devices").ends(),
     Row::new("netns", "netns/{netns}/net/{snmp,netstat,sockstat,dev}", "the same of every network namespace").ends(),
     Row::new("netns-6", "netns/{netns}/net/{snmp6,sockstat6}", "IPv6 counters and sockets").ends().needs("IPv6"),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
     Row::new("version", "proc/version", "the kernel, its compiler and its preemption model"),
     Row::new("uptime", "proc/uptime", "time since boot"),
     // Read before all others that are read once (background_reads.rs).
-    Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a program decides who runs").cap(PAGE)
+    Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a BPF program schedules the tasks").cap(PAGE)
         .needs("CONFIG_SCHED_CLASS_EXT (Linux 6.12)"),
     Row::new("sysctl-kernel", "proc/sys/kernel/{osrelease,hostname,tainted,pid_max,threads-max,numa_balancing,\
         timer_migration,watchdog,watchdog_thresh,nmi_watchdog,soft_watchdog,hung_task_timeout_secs,hung_task_detect_count,\
@@ -84,11 +84,11 @@ pub const ROWS: &[Row] = &[
     Row::new("cpus", "sys/devices/system/cpu/{online,possible,present,offline,isolated,nohz_full,smt/active,\
         smt/control}", "which CPUs there are and take part").cap(PAGE),
     Row::new("core-types", "sys/devices/{cpu_core,cpu_atom}/cpus", "large and small cores").cap(PAGE)
-        .needs("an Intel CPU with cores of two sorts"),
-    Row::new("kubelet-cpus", "var/lib/kubelet/cpu_manager_state", "CPUs that the kubelet gave to containers alone")
+        .needs("an Intel CPU with cores of two types"),
+    Row::new("kubelet-cpus", "var/lib/kubelet/cpu_manager_state", "CPUs that the kubelet reserved for single containers")
         .needs("a kubelet"),
     Row::new("clocksource", "sys/devices/system/clocksource/clocksource*/{current_clocksource,available_clocksource}",
-        "what tells the time").cap(PAGE),
+        "the clock source in use").cap(PAGE),
     Row::new("preempt", "sys/kernel/debug/sched/preempt", "the preemption model in force").cap(PAGE)
         .needs("CONFIG_PREEMPT_DYNAMIC and debugfs; else the model is in proc/version and dev/kmsg"),
     Row::new("vulnerabilities", "sys/devices/system/cpu/vulnerabilities/*", "mitigations in force").cap(PAGE),
@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
     Row::new("idle-parameters", "sys/module/{intel_idle,processor}/parameters/*", "C-state limits").cap(PAGE)
         .needs("intel_idle or the ACPI processor driver"),
     Row::new("cpuidle", "sys/devices/system/cpu/cpuidle/{current_driver,current_governor,current_governor_ro}",
-        "who picks idle states").cap(PAGE).needs(CPUIDLE),
+        "the idle driver and governor").cap(PAGE).needs(CPUIDLE),
     Row::new("cpufreq", "sys/devices/system/cpu/cpufreq/policy*/{affected_cpus,scaling_driver,scaling_governor,\
         scaling_min_freq,scaling_max_freq,cpuinfo_min_freq,cpuinfo_max_freq,cpuinfo_transition_latency,bios_limit,\
         energy_performance_available_preferences}", "frequency policy and limits").cap(PAGE).needs(CPUFREQ),
@@ -172,24 +172,24 @@ pub const ROWS: &[Row] = &[
         the driver keeps").ends().cap(PAGE).needs("an Intel CPU with thermal interrupts, not virtual"),
     Row::new("microcode", "sys/devices/system/cpu/{cpu}/microcode/version", "microcode").cap(PAGE)
         .needs("the microcode driver, not virtual"),
-    Row::new("wakeup-limits", "sys/devices/system/cpu/{cpu}/power/pm_qos_resume_latency_us", "wake-ups that somebody \
-        wants to be quick").cap(PAGE).needs("CONFIG_PM"),
-    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "what the driver calls \
-        its idle states, of one CPU: they are alike").cap(PAGE).needs(CPUIDLE),
+    Row::new("wakeup-limits", "sys/devices/system/cpu/{cpu}/power/pm_qos_resume_latency_us", "limits on the latency of \
+        wake-ups, set by programs or users").cap(PAGE).needs("CONFIG_PM"),
+    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "the driver's names of \
+        its idle states, for one CPU: all CPUs have the same").cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-use", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{usage,time}", "use of idle states").ends()
         .cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,latency,residency,disable}",
         "idle states and their exit latency").cap(PAGE).needs(CPUIDLE),
 
-    // With a hazard: once, last, by the disposable child. First what is cheap and seldom waits: a read that waits costs
-    // those after it. /proc/cpuinfo takes milliseconds on hundreds of CPUs.
+    // With a hazard: once, last, by the disposable child. Rows that are cheap and seldom wait come first: a read that waits delays
+    // all later ones. /proc/cpuinfo takes milliseconds on hundreds of CPUs.
     Row::new("process-io", "proc/{pid}/io", "I/O of the busiest processes").hazard(&[ExecUpdateLock]).cap(PAGE)
         .needs("CONFIG_TASK_IO_ACCOUNTING"),
     Row::new("buddyinfo", "proc/buddyinfo", "free memory by order").hazard(&[ZoneLock]),
     Row::new("disk-queue", "sys/block/{disk}/queue/{scheduler,nr_requests,read_ahead_kb,max_sectors_kb,nomerges,\
         rq_affinity,wbt_lat_usec,write_cache,logical_block_size}", "queue settings; the attribute's lock is held while \
         a change waits for the device").hazard(&[MayBlock]).cap(PAGE),
-    Row::new("current-tracer", "sys/kernel/tracing/current_tracer", "a tracer left on").hazard(&[TraceLock]).cap(PAGE)
+    Row::new("current-tracer", "sys/kernel/tracing/current_tracer", "a tracer that is still on").hazard(&[TraceLock]).cap(PAGE)
         .needs("tracefs"),
     Row::new("modules", "proc/modules", "modules").hazard(&[ModuleMutex]).cap(LARGE).needs("CONFIG_MODULES"),
     Row::new("mountinfo", "proc/self/mountinfo", "mounts").hazard(&[NamespaceSem]).cap(LARGE),
@@ -198,7 +198,7 @@ pub const ROWS: &[Row] = &[
         .hazard(&[CgroupMutex]),
     Row::new("nic-link", "sys/class/net/{nic}/{speed,duplex}", "link; takes rtnl and asks the device").hazard(&[MayBlock])
         .cap(PAGE).needs("a network device with link"),
-    Row::new("cur-freq", "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq", "frequency now")
+    Row::new("cur-freq", "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq", "current frequency")
         .hazard(&[SendsIpisBefore518, MayBlock]).cap(PAGE).needs(CPUFREQ),
     Row::new("cpuinfo", "proc/cpuinfo", "CPU model and flags; interrupts every CPU where frequencies are sampled on \
         reading").hazard(&[SendsIpisBefore518]).cap(HUGE),

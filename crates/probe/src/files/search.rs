@@ -1,4 +1,4 @@
-//! Finds what the patterns of the table stand for, and says what was left out.
+//! Finds the files for the patterns of the table, and notes what was left out.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::namespaces::Namespaces;
 use super::row_result::note;
 use super::{Files, ROWS, RawFiles};
 
-/// CPU time that finding cgroups, and finding network namespaces, may take each. A process costs 10 us: /proc makes
+/// CPU time for finding cgroups, and the same for finding network namespaces. A process costs 10 us: /proc makes
 /// three inodes to show its namespace.
 const SEARCH: Duration = Duration::from_millis(100);
-/// On the clock: a host with a load of 20 a CPU still lets us finish.
+/// Limit by the clock: it is enough on a host with a load of 20 per CPU.
 const SEARCH_CLOCK: Duration = Duration::from_secs(1);
 
 impl Files {
@@ -52,7 +52,7 @@ impl Files {
         );
     }
 
-    /// mountinfo waits for mounts in progress, so even here the child reads it.
+    /// mountinfo waits for mounts in progress, so the child reads it here, too.
     fn mounts_by_child(&mut self) -> Mounts {
         let path = c"proc/self/mountinfo".to_owned();
         let row = ROWS.iter().find(|row| row.id == "mountinfo").expect("the table has mountinfo");
@@ -79,9 +79,9 @@ impl Files {
         let devices = found.devices();
         let reason = match (found.left, found.unfinished, found.hidden) {
             (0, false, 0) => None,
-            (0, false, hidden) => Some(format!("those of {hidden} processes may not be seen")),
+            (0, false, hidden) => Some(format!("the namespaces of {hidden} processes may not be read")),
             (left, false, _) => Some(format!("{} are read, {left} more are there", devices.len())),
-            (..) => Some("this host has too many processes to look at all of them".to_owned()),
+            (..) => Some("this host has too many processes to check all of them".to_owned()),
         };
         if let Some(reason) = reason {
             note(Missing::skipped("some network namespaces", reason), &mut self.noted, seen);

@@ -1,15 +1,15 @@
-//! What a row of the table of files is: which files, when, how dangerous, how big.
+//! The rows of the table of files: which files, when they are read, which hazards they have, and their largest size.
 //!
 //! The rows themselves are `rows.rs`: data, so that tests can walk them.
 
 use std::fmt;
 
-/// Why reading a file can hurt others, or us.
+/// Why reading a file can hurt other processes, or whyslow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hazard {
     /// Waits for the lock of all cgroup changes.
     CgroupMutex,
-    /// Waits for the process's mmap_lock, which a page fault or munmap of the patient may hold.
+    /// Waits for the process's mmap_lock, which a page fault or munmap of the process may hold.
     MmapLock,
     /// Waits for an exec of that process to end.
     ExecUpdateLock,
@@ -27,7 +27,7 @@ pub enum Hazard {
     FlushesRstat,
     /// Interrupts another CPU and spins until it answers.
     SendsIpis,
-    /// As `SendsIpis`, on kernels with the old frequency sampling (before 5.18) only.
+    /// The same as `SendsIpis`, but only on kernels with the old frequency sampling (before 5.18).
     SendsIpisBefore518,
     /// Waits for a device, a driver or a server.
     MayBlock,
@@ -52,12 +52,12 @@ impl fmt::Display for Hazard {
     }
 }
 
-/// When a row is read, and how often it may be. In order of harmlessness.
+/// When a row is read, and how often it may be read. In rising order of harmlessness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rate {
-    /// Not at all: it sends IPIs on every kernel. It stands here so that nobody adds it again.
+    /// Not at all: it sends IPIs on every kernel. The row stands here so that it is not added again.
     Never,
-    /// Once a window: while it lasts, or at its end.
+    /// Once a window: during the window, or at its end.
     Once,
     /// At both ends of the window.
     Ends,
@@ -101,13 +101,13 @@ pub struct Row {
     pub read: Rate,
     /// The highest rate at which it does no harm.
     pub highest: Rate,
-    /// Why it can hurt. Rows with a hazard are read by the disposable child only.
+    /// Why it can hurt. Only the disposable child reads rows with a hazard.
     pub hazards: &'static [Hazard],
     /// Largest size kept of one file, in bytes.
     pub cap: usize,
-    /// What it is good for, or why it is dangerous.
+    /// What it is used for, or why it is dangerous.
     pub why: &'static str,
-    /// What a kernel or machine must have to offer it.
+    /// What a kernel or machine must have to provide it.
     pub needs: &'static str,
 }
 
@@ -160,7 +160,7 @@ impl Row {
         Row { cap, ..self }
     }
 
-    /// What a kernel or machine must have to offer it.
+    /// What a kernel or machine must have to provide it.
     pub(super) const fn needs(self, needs: &'static str) -> Row {
         Row { needs, ..self }
     }

@@ -1,4 +1,4 @@
-//! Folders that are hosts, and the table as people read it.
+//! Folders that stand for hosts, and the table as a document.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -46,7 +46,7 @@ pub(super) fn roomy() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Tests are about what is read, not about how fast a busy machine is.
+/// Tests check what is read, not how fast a busy machine reads it.
 pub(super) fn generous() -> Limits {
     Limits { moment: LONG, ..Limits::default() }
 }
@@ -56,7 +56,7 @@ pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> RawFiles {
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     files.read(Moment::Second, Duration::from_secs(1), &[], &mut seen);
     files.read(Moment::End, Duration::from_secs(2), busiest, &mut seen);
-    // A stalled machine may make a read of the child look slow, which ends it: then it is asked again.
+    // On a stalled machine a read of the child may look slow, which ends it: then try again.
     for _ in 0..50 {
         let mut tried = RawFiles::default();
         files.noted.retain(|what| what.is_empty());
@@ -122,7 +122,7 @@ fn a_version_1_host_gives_the_files_of_its_groups() {
     assert_eq!(texts(&seen, "sys/fs/cgroup/cpu,cpuacct/web/cpu.cfs_quota_us").len(), 1);
     assert_eq!(texts(&seen, "sys/fs/cgroup/memory/web/memory.usage_in_bytes").len(), 2);
     assert_eq!(texts(&seen, "sys/fs/cgroup/blkio/blkio.throttle.io_serviced").len(), 2);
-    // Flushed on some kernels; and of no group a limit was met.
+    // These flush on some kernels; and no limit of a group was met.
     assert!(texts(&seen, "sys/fs/cgroup/memory/memory.usage_in_bytes").is_empty());
     assert!(texts(&seen, "sys/fs/cgroup/memory/web/memory.stat").is_empty());
 }
@@ -294,7 +294,7 @@ fn frequencies_recorded_elsewhere_are_read_from_a_folder() {
 
 #[test]
 fn a_file_without_permission_says_how_to_be_allowed() {
-    // Root may read everything: the reader's answer is made, not found.
+    // Root may read every file: the reader's error is simulated.
     struct Forbids;
     impl Reads for Forbids {
         fn read(&self, _: &CStr, _: usize, _: &mut Vec<u8>) -> io::Result<bool> {
@@ -309,7 +309,7 @@ fn a_file_without_permission_says_how_to_be_allowed() {
     assert!(matches!(seen.missing[0].missing, Missing::NotAllowed { .. }));
 }
 
-/// The table as people read it. `BLESS=1` writes it.
+/// The table as a document. `BLESS=1` writes it.
 #[test]
 fn the_document_tells_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/files.md");

@@ -32,7 +32,7 @@ fn for_a_memory_limit_that_cannot_be_read_tables_are_made_smaller_and_that_is_sa
     let [Missing::Skipped { what, reason }, memory, cpu] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!((what.as_str(), memory, cpu), ("a part of the tables", &unclear("m"), &unclear("c")));
     assert!(reason.contains("memory limit that cannot be read; each table has 1/8"), "{reason}");
-    let said = fit.warning().expect("who is killed there finds it nowhere else");
+    let said = fit.warning().expect("a killed whyslow has no other place to report it");
     assert!(said.contains(&unclear("m").to_string()) && !said.contains(&unclear("c").to_string()), "{said}");
     let scarce = OwnLimits { cpu: limits(None, Some(0.1)).cpu, ..unknown };
     let notes = Fit::into(&scarce, 200, true).unwrap().notes(false);
@@ -54,7 +54,7 @@ fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
     assert!(Fit::into(&limits(Some(53 * MIB), None), 200, true).unwrap().halvings > 3, "`run` needs more");
 }
 
-/// What is used of it may be cache.
+/// Memory used in the group may be page cache.
 #[test]
 fn under_a_limit_that_no_file_shows_is_refused_only_what_the_limit_has_no_room_for() {
     let hidden = |limit, left| {

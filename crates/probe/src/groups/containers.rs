@@ -1,4 +1,4 @@
-//! Where runtimes keep their files, and which of them is asked for which cgroup.
+//! Where container runtimes keep their files, and which runtime's files are read for which cgroup.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ const BUNDLES: [&str; 4] = [
     "run/k0s/containerd/io.containerd.runtime.v2.task",
     "var/snap/microk8s/common/run/containerd/io.containerd.runtime.v2.task",
 ];
-/// containers/storage: where it runs, and where it stays.
+/// containers/storage: the folder for running containers, and the lasting folder.
 const RUNS: &str = "run/containers/storage/overlay-containers";
 const STAYS: &str = "var/lib/containers/storage/overlay-containers";
-/// All containers of a storage: 1 kB each.
+/// The list of all containers of a storage: 1 kB each.
 const LISTS: usize = 16 << 20;
-/// A container's files: environment and mounts are in them.
+/// A container's files: they hold its environment and mounts.
 const LARGE: usize = 4 << 20;
 
 /// What was found, by the container's id.
@@ -33,7 +33,7 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// Looks in one place for all that have no name yet.
+    /// Looks in one place for all containers that have no name yet.
     pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [Asked]) {
         if !asked
             .iter()
@@ -84,14 +84,14 @@ impl Containers {
     fn machines(&mut self, disk: &Disk, asked: &mut [Asked]) {
         const FOLDER: &str = "run/systemd/machines";
         let machines = self.machines.get_or_insert_with(|| {
-            // Others are links from units to machines.
+            // Other links lead from units to machines.
             let files = disk.list(FOLDER).into_iter().filter(|file| !file.contains(':'));
             files
                 .filter_map(|file| login::machine(&disk.read(&format!("{FOLDER}/{file}"), SMALL)?, &file))
                 .collect()
         });
         for one in asked {
-            // The innermost; what a container calls its own machines is not in the host's files.
+            // The innermost machine; the host's files do not name machines inside a container.
             let inside =
                 one.known.container.as_ref().is_some_and(|container| container.engine != Some("machine"));
             let machine = one.group.path.rsplit('/').find_map(|part| machines.get(part));
@@ -99,7 +99,7 @@ impl Containers {
         }
     }
 
-    /// Each its name. Of a pod that has none the one that its containers are in.
+    /// Give each container its name. A pod without a name gets the name that its containers' files say.
     fn give(&self, asked: &mut [Asked], logs: &HashMap<String, Found>) {
         let mut pods: HashMap<String, Found> = logs.clone();
         for one in asked.iter_mut() {
@@ -132,7 +132,7 @@ impl Containers {
     }
 }
 
-/// A container that says that it is in another pod than its cgroup is not believed.
+/// A container whose file names another pod than its cgroup does is not believed.
 fn is_in_pod(one: &Asked, found: &Found) -> bool {
     match (&one.known.pod, &found.pod_uid) {
         (Some(is), Some(said)) => is == said,
@@ -140,7 +140,7 @@ fn is_in_pod(one: &Asked, found: &Found) -> bool {
     }
 }
 
-/// Machines and LXC have names instead.
+/// Machines and LXC containers have names instead.
 fn is_id(container: &Contained) -> bool {
     !matches!(container.engine, Some("machine" | "lxc"))
 }
@@ -164,7 +164,7 @@ fn at_home(disk: &Disk, home: &str, uid: u32, id: &str, listed: &mut Listed) -> 
     in_storage(disk, &[&stays, &runs], id, listed).or_else(docker)
 }
 
-/// Podman's names are in the lists of its storage, those of containers that are not to outlive the boot in the second one.
+/// Podman's names are in the lists of its storage: containers that do not outlive the boot are in the second list.
 fn in_storage(disk: &Disk, folders: &[&str], id: &str, listed: &mut Listed) -> Option<Found> {
     let files = folders.iter().flat_map(|folder| {
         ["containers.json", "volatile-containers.json"].map(|file| format!("{folder}/{file}"))
@@ -175,7 +175,7 @@ fn in_storage(disk: &Disk, folders: &[&str], id: &str, listed: &mut Listed) -> O
     })
 }
 
-/// kubelet's folders of logs name pods by their uid, and its links containers by their id: whatever the runtime.
+/// kubelet's log folders name pods by their uid, and its links name containers by their id, for every runtime.
 fn logs(disk: &Disk, asked: &[Asked], known: &mut HashMap<String, Found>) -> HashMap<String, Found> {
     if asked.iter().all(|one| one.known.pod.is_none()) {
         return HashMap::new();

@@ -1,4 +1,4 @@
-//! Small files below a root, within bounds: never a device, never out of the root, never more than there is room for.
+//! Small files below a root, with limits: never a device, never outside the root, never more than a buffer holds.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use crate::files::root::{Reads as _, Root};
 
-/// Files and folders that are opened, for all names of a host: 500 containers and 1,000 units take a fourth of it.
+/// The most files and folders that are opened, for all names of a host: 500 containers and 1,000 units take a fourth of it.
 const MOST_FILES: u32 = 20_000;
-/// Bytes that are read.
+/// The most bytes that are read.
 const MOST_BYTES: usize = 64 << 20;
-/// Names of one folder.
+/// The most names of one folder.
 const MOST_NAMES: usize = 20_000;
 
-/// What may still be read of a host's files.
+/// What may still be read of the files of a host.
 pub struct Disk {
     root: Root,
     files: Cell<u32>,
@@ -22,13 +22,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Below this folder. It is a root of its own also where it is "/": a link that leads up ends there.
+    /// The files below this folder. It is a root of its own also where it is "/": a link that leads up ends there.
     pub fn below(root: &Path) -> Self {
         let root = Root::open(root).into_folder();
         Disk { root, files: Cell::new(MOST_FILES), bytes: Cell::new(MOST_BYTES), ran_out: Cell::new(false) }
     }
 
-    /// There was more to read than is read.
+    /// There was more to read than the limits allow.
     pub fn ran_out(&self) -> bool {
         self.ran_out.get()
     }
@@ -39,7 +39,7 @@ impl Disk {
         left.map(|left| self.files.set(left))
     }
 
-    /// A regular file, if it is there, whole, and has at most `most` bytes. What is no UTF-8 is replaced.
+    /// A regular file, if it exists, whole, and has at most `most` bytes. Bytes that are not UTF-8 are replaced.
     pub fn read(&self, path: &str, most: usize) -> Option<String> {
         self.take()?;
         let path = CString::new(path.trim_start_matches('/')).ok()?;
@@ -51,7 +51,7 @@ impl Disk {
         whole.then(|| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The names in a folder; those that are no UTF-8 are left out.
+    /// The names in a folder; names that are not UTF-8 are left out.
     pub fn list(&self, path: &str) -> Vec<String> {
         let (Some(()), Ok(path)) = (self.take(), CString::new(path.trim_start_matches('/'))) else {
             return Vec::new();

@@ -1,15 +1,15 @@
 //! What runtimes write about a container: from the text of their files to names. No I/O.
 //!
-//! Each file says whose it is, and is believed only if that is who was asked for.
+//! Each file says which container it belongs to, and is believed only if that is the requested one.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 
-/// Names of more bytes are no names: Kubernetes has at most 253, image references hardly more.
+/// Longer texts are no names: Kubernetes has at most 253 bytes, image references hardly more.
 const LONGEST: usize = 512;
 
-/// What is known of a container.
+/// What is known about a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     pub runtime: &'static str,
@@ -20,7 +20,7 @@ pub struct Found {
     pub pod_uid: Option<String>,
 }
 
-/// A name that is one.
+/// A valid name, or `None`.
 pub fn name(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= LONGEST).then(|| text.to_owned())
 }
@@ -31,7 +31,7 @@ fn of(labels: &Labels, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| name(labels.get(*key)?))
 }
 
-/// An OCI bundle's config.json, as far as it is asked.
+/// An OCI bundle's config.json: the fields that are used.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Bundle {
@@ -56,7 +56,7 @@ pub fn bundle(text: &str, id: &str) -> Option<Found> {
     }
     let has = |prefix: &str| labels.keys().any(|key| key.starts_with(prefix));
     let kind = of(&labels, &["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"]);
-    // The one that only holds the pod's namespaces has no name of its own.
+    // The container that only holds the pod's namespaces has no name of its own.
     let is_sandbox = kind.as_deref() == Some("sandbox");
     let sandbox = || is_sandbox.then(|| "sandbox".to_owned());
     if has("io.kubernetes.cri-o.") {
@@ -82,7 +82,7 @@ pub fn bundle(text: &str, id: &str) -> Option<Found> {
         })
 }
 
-/// Labels that kubelet gives (pkg/kubelet/types/labels.go).
+/// Labels that kubelet sets (pkg/kubelet/types/labels.go).
 fn pod(labels: &Labels) -> Found {
     Found {
         pod: of(labels, &["io.kubernetes.pod.name"]),
@@ -138,11 +138,11 @@ struct Stored {
 #[serde(default, rename_all = "kebab-case")]
 struct Metadata {
     image_name: Option<String>,
-    /// Of pods only (CRI-O).
+    /// Only pods have it (CRI-O).
     pod_name: Option<String>,
 }
 
-/// containers.json of containers/storage: names of Podman's containers, by id. Those of CRI-O are left to their own file.
+/// containers.json of containers/storage: names of Podman's containers, by id. CRI-O's containers are named by their own files.
 pub fn stored(text: &str) -> HashMap<String, Found> {
     let all: Vec<Stored> = serde_json::from_str(text).unwrap_or_default();
     let one = |stored: Stored| {
@@ -159,7 +159,7 @@ pub fn stored(text: &str) -> HashMap<String, Found> {
 }
 
 /// A pod's folder of logs, `<namespace>_<pod>_<uid>` (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory): none of the
-/// three can have a "_".
+/// three can contain a "_".
 pub fn pod_logs(folder: &str) -> Option<Found> {
     let mut parts = folder.split('_').map(name);
     let (namespace, pod, uid) = (parts.next()??, parts.next()??, parts.next()??);
@@ -167,7 +167,7 @@ pub fn pod_logs(folder: &str) -> Option<Found> {
     parts.next().is_none().then_some(found)
 }
 
-/// A container's link to its log, `<pod>_<namespace>_<container>-<id>.log`: the id, and who it is.
+/// A container's link to its log, `<pod>_<namespace>_<container>-<id>.log`: the id, and the names.
 pub fn container_log(file: &str) -> Option<(String, Found)> {
     let (rest, id) = file.strip_suffix(".log")?.rsplit_once('-')?;
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());

@@ -12,7 +12,7 @@ pub struct Account {
     pub home: String,
 }
 
-/// passwd(5). A line that is none is passed over.
+/// passwd(5). Lines of another form are skipped.
 pub fn accounts(text: &str) -> Vec<Account> {
     let one = |line: &str| {
         let mut parts = line.split(':');
@@ -24,13 +24,13 @@ pub fn accounts(text: &str) -> Vec<Account> {
     text.lines().filter_map(one).collect()
 }
 
-/// A file of assignments, as systemd writes it for itself: `KEY=value`, or with quotes and backslashes.
+/// A file of assignments as systemd writes them for itself: `KEY=value`, or with quotes and backslashes.
 pub fn assignments(text: &str) -> HashMap<&str, String> {
     let pairs = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
     pairs.map(|(key, value)| (key, unquoted(value))).collect()
 }
 
-/// A value may be in double quotes, with a backslash before what a shell would take otherwise.
+/// A value may be in double quotes, with a backslash before characters that a shell would interpret.
 fn unquoted(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return value.to_owned();
@@ -43,7 +43,7 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// Who is logged in.
+/// A login session: the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Session {
     pub user: String,
@@ -91,7 +91,7 @@ mod tests {
             Session { user: "alice".into(), tty: Some("pts/0".into()), remote_host: Some("10.0.0.7".into()) };
         assert_eq!(session(text, 1000, "session-5.scope"), Some(want));
         assert_eq!(session(text, 1001, "session-5.scope"), None, "another's");
-        assert_eq!(session(text, 1000, "session-6.scope"), None, "another session's");
+        assert_eq!(session(text, 1000, "session-6.scope"), None, "the file of another session");
         assert_eq!(session("UID=1000\nUS", 1000, "session-5.scope"), None, "torn");
     }
 

@@ -1,5 +1,5 @@
-//! Containers, units and sessions as they lie on disk, drawn: each is called what its files say, and who has no whole file of his
-//! own is called nothing.
+//! Generated containers, units and sessions as they lie on disk: each gets the name that its files say, and one without a whole file of its
+//! own gets no name.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,7 +23,7 @@ enum Runtime {
     PodmanVolatile,
 }
 
-/// What is wrong with a file.
+/// A defect of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     None,
@@ -42,7 +42,7 @@ struct Drawn {
     damage: Damage,
     systemd: bool,
     inside: bool,
-    /// Names are anything that a file can hold, but not nothing.
+    /// A name is any text that a file can hold, but not an empty one.
     name: String,
     image: String,
     pod: String,
@@ -88,7 +88,7 @@ impl Drawn {
         format!("{above}/{own}{}", if self.inside { "/init" } else { "" })
     }
 
-    /// Where its file is, and what stands there.
+    /// Where its file is, and the file's text.
     fn file(&self, at: usize) -> (String, String) {
         let id = if self.damage == Damage::OtherId { id(at + 1000) } else { id(at) };
         let uid = if self.damage == Damage::OtherPod { uid(at + 1000) } else { uid(at) };
@@ -167,7 +167,7 @@ impl Drawn {
         let (file, text) = self.file(at);
         let path = root.join(&file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // Lists are shared: the last one drawn is there.
+        // Several containers share a list: the last one that was generated is in it.
         let _ = fs::remove_file(&path);
         match self.damage {
             Damage::None | Damage::OtherId | Damage::OtherPod => fs::write(path, text).unwrap(),
@@ -258,7 +258,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     )
 }
 
-/// What is found below `root`, without a child.
+/// The names found below `root`, without a child process.
 fn found(root: &Path, paths: &[String], uids: &[u32]) -> Named {
     let asked = paths.iter().map(|path| Asked::at(path)).collect();
     let mut said = Vec::new();
@@ -275,7 +275,7 @@ proptest! {
         fs::create_dir(root.path().join("etc")).unwrap();
         fs::write(root.path().join("etc/passwd"), "alice:x:1000:1000::/home/alice:/bin/sh\n").unwrap();
         let mut shared = HashSet::new();
-        // Of those in one list the last is written, and asked about.
+        // If several containers share one list, only the last one was written: ask only for that one.
         let all: Vec<(usize, Drawn)> = all.into_iter().enumerate().rev().filter(|(at, one)| shared.insert(one.file(*at).0)).collect();
         all.iter().for_each(|(at, one)| one.write(*at, root.path(), outside.path()));
         let paths: Vec<String> = all.iter().map(|(at, one)| one.path(*at)).collect();
@@ -324,7 +324,7 @@ fn a_pod_is_called_by_its_logs_if_they_are_those_of_its_uid() {
     write(root.path(), &format!("var/log/containers/web-0_shop_nginx-{}.log", id(1)), "");
     let named = found(root.path(), &[pod.clone(), other.clone(), container.clone()], &[]);
     assert_eq!(row(&named, &pod).full_pod().as_deref(), Some("shop/web-0"));
-    assert_eq!(row(&named, &other), Group::default(), "three parts are a name, four are none");
+    assert_eq!(row(&named, &other), Group::default(), "three parts are a name, four are not");
     assert_eq!(row(&named, &container).container.as_deref(), Some("nginx"));
 }
 
@@ -387,7 +387,7 @@ fn sessions_machines_and_users_are_called_by_theirs() {
         (five.session.as_deref(), five.user.as_deref(), five.tty.as_deref()),
         (Some("5"), Some("alice"), Some("pts/0"))
     );
-    assert_eq!(row(&named, &six).session, None, "bob's file speaks of no session of alice");
+    assert_eq!(row(&named, &six).session, None, "bob's file is not about a session of alice");
     assert_eq!(row(&named, slice).user.as_deref(), Some("alice"));
     assert_eq!(row(&named, machine).machine.as_deref(), Some("web"));
     let user = |uid, name: &str| User { uid, name: name.into() };
@@ -405,7 +405,7 @@ fn timed_the_child_says_the_same_and_a_torn_answer_is_kept_up_to_there() {
     assert_eq!((torn.is_whole, torn.users.len(), torn.groups.len()), (false, 1, 0));
 }
 
-/// Another user's process is his, as /proc says.
+/// Another user's process has that user as owner, by /proc.
 #[test]
 fn root_who_runs_as_another_user_is_his_and_users_have_names() {
     use std::os::unix::process::CommandExt as _;

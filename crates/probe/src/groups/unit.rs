@@ -5,12 +5,12 @@ use whyslow_model::cgroup_path::unescaped;
 /// Longer ones are cut: a description is a line.
 const LONGEST: usize = 120;
 
-/// What a unit file, or a part of one, says.
+/// What a unit file, or a drop-in, says about the description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// Nothing of it.
+    /// No description.
     Nothing,
-    /// This; empty: what was said before is taken back.
+    /// A description; empty: it clears the description set before.
     Description(String),
 }
 
@@ -36,7 +36,7 @@ pub fn description(text: &str) -> Said {
     said
 }
 
-/// A line with those that it goes on in: a backslash at its end is a space, and comments between them are passed over.
+/// A line with its continuations: a backslash at its end is a space, and comments in between are skipped.
 fn joined(first: &str, lines: &mut std::str::Lines<'_>) -> String {
     let mut whole = String::new();
     let mut part = first;
@@ -53,7 +53,7 @@ fn joined(first: &str, lines: &mut std::str::Lines<'_>) -> String {
     whole + part
 }
 
-/// The files that speak of a unit, those that count more last: its template's, then its own.
+/// The files of a unit, in rising precedence: its template's, then its own.
 pub fn files_of(unit: &str) -> Vec<String> {
     let template = Parts::of(unit).and_then(|parts| parts.template());
     template.into_iter().chain([unit.to_owned()]).collect()
@@ -80,7 +80,7 @@ impl<'u> Parts<'u> {
     }
 }
 
-/// `text` with the specifiers that a unit's name tells. `None`: it has others, of which nothing is known here.
+/// `text` with the specifiers that the unit's name can fill in. `None`: it has others, whose values are not known here.
 pub fn specified(text: &str, unit: &str) -> Option<String> {
     let parts = Parts::of(unit)?;
     let whole = unit.strip_suffix(parts.kind)?.strip_suffix('.')?;
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(of("Getty on %I", "getty@tty1.service").as_deref(), Some("Getty on tty1"));
         assert_eq!(of("%i %I", r"mnt@a-b\x2dc.service").as_deref(), Some(r"a-b\x2dc a/b-c"));
         assert_eq!(of("%n %N %p 100%%", "web.service").as_deref(), Some("web.service web web 100%"));
-        assert_eq!(of("on %H", "web.service"), None, "whose name it is nobody knows here");
+        assert_eq!(of("on %H", "web.service"), None, "the host name is not known here");
         assert_eq!(of("50%", "web.service"), None);
         assert_eq!(of("", "web.service"), None);
         assert_eq!(files_of("getty@tty1.service"), ["getty@.service", "getty@tty1.service"]);

@@ -1,4 +1,4 @@
-//! Where systemd keeps its units and sessions, and which of its files speak of which cgroup.
+//! Where systemd keeps its units and sessions, and which of its files belong to which cgroup.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::login::{self, Account};
 use super::unit::{self, Said};
 use super::{Asked, Place, SMALL};
 
-/// Where units of the system are, what counts more first (systemd.unit(5)).
+/// Folders of system units, in falling precedence (systemd.unit(5)).
 const SYSTEM: [&str; 12] = [
     "etc/systemd/system.control",
     "run/systemd/system.control",
@@ -24,13 +24,13 @@ const SYSTEM: [&str; 12] = [
     "lib/systemd/system",
     "run/systemd/generator.late",
 ];
-/// ... and of each user; those of one user alone come before them.
+/// Folders of the units of all users; those of a single user come before them.
 const USERS: [&str; 4] =
     ["etc/systemd/user", "run/systemd/user", "usr/local/lib/systemd/user", "usr/lib/systemd/user"];
-/// A unit file is a page or two.
+/// The most that is read of a unit file: usually it is a page or two.
 const UNIT: usize = 256 << 10;
 
-/// What was listed, and said.
+/// What was listed and read so far.
 #[derive(Default)]
 pub struct Units {
     /// Names in a folder.
@@ -40,10 +40,10 @@ pub struct Units {
 }
 
 impl Units {
-    /// Sessions are in memory, and users and units on a disk; those of a user, in his home.
+    /// Session files are in memory, unit files and users on a disk, a user's own units in the home folder.
     pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [Asked]) {
         for one in asked {
-            // Those of a container are not in the host's files.
+            // Cgroups inside a container are not in the host's files.
             let Asked { known: known @ CgroupPath { container: None, pod: None, .. }, group } = one else {
                 continue;
             };
@@ -95,14 +95,14 @@ impl Units {
         self.folders.entry(folder.to_owned()).or_insert_with(listed).contains(name)
     }
 
-    /// The first file of its name, else of its template; then what is dropped in, by name, of one name the one that counts more.
+    /// The first file of that name, else of its template; then its drop-ins, by name, and of each name the one with the highest precedence.
     fn read(&mut self, disk: &Disk, file: &str, folders: &[String]) -> Option<String> {
         let names = unit::files_of(file);
         let main = names.iter().rev().find_map(|name| {
             let folder = folders.iter().find(|folder| self.has(disk, folder, name))?;
             Some(format!("{folder}/{name}"))
         });
-        // A unit without a file is made by systemd itself; one that is a link to /dev/null does not run.
+        // A unit without a file is made by systemd itself; a unit that is a link to /dev/null does not run.
         let mut said = match main {
             Some(main) => unit::description(&disk.read(&main, UNIT)?),
             None => Said::Nothing,

@@ -1,4 +1,4 @@
-//! The end of a window: every probe gives what it saw.
+//! The end of a window: collects the results of every probe.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use super::{Probes, Traced, keep};
 use crate::bpf::{pidns, sched, tasks};
 
 impl Probes<'_> {
-    /// The window ends: everything stops at about the same time.
+    /// The window ends: all probes stop at about the same time.
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
         let mut traced = Traced { start, code, followed: self.followed.clone(), ..Traced::default() };
-        // What follows takes its time: a call that was counted meanwhile would be longer than the window.
+        // The rest takes time: a call that was counted meanwhile would be longer than the window.
         self.tell(missing, |probe| probe.stop(window));
-        // Counts of programs that are gone are not known.
+        // The counts of programs that are gone are not known.
         if let Some(programs) = &mut self.programs {
             programs.disable();
         }
         self.end_numbers(&mut traced, missing);
         traced.tables.speeds = self.speeds.take().map(|speeds| speeds.end(missing));
-        // Of a whole host nobody waits for one task's end.
+        // If the whole host is observed, nothing depends on one task's end.
         if let Some(sched) = self.sched.as_ref().filter(|_| self.follows) {
             sched.let_the_dead_leave(traced.numbers.as_ref());
         }
         if let Some(sched) = &mut self.sched {
             sched.mark();
         }
-        // The kernel's totals and ours are compared: nothing is done between these two that takes time.
+        // The kernel's totals and ours are compared: no slow work may come between these two.
         if let Some(tasks) = &mut self.tasks {
             traced.end = keep(tasks.snapshot(), missing);
         }
@@ -43,7 +43,7 @@ impl Probes<'_> {
         traced
     }
 
-    /// Say something to each probe; one that fails is dropped.
+    /// Call a method of each probe; a probe that fails is dropped.
     pub(super) fn tell(
         &mut self,
         missing: &mut Vec<MissingNote>,
@@ -57,7 +57,7 @@ impl Probes<'_> {
         traced.numbers = keep(pidns.numbers(), missing);
         if pidns.is_full() {
             let reason =
-                "more were born than are remembered: of those that ended some are reported as if outside";
+                "more tasks were born than can be remembered: some that ended are reported as if outside";
             missing.push(Missing::skipped(pidns::WHAT, reason).into());
         }
     }
@@ -67,15 +67,15 @@ impl Probes<'_> {
         let Some((seen, lost)) = keep(sched.finish(), missing) else { return };
         if !seen.without_wakers.is_zero() {
             let ms = seen.without_wakers.as_millis();
-            let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
-            missing.push(Missing::skipped("who woke whom", reason).into());
+            let reason = format!("for {ms} ms of the window a CPU had too many switches to check each");
+            missing.push(Missing::skipped("which task woke which", reason).into());
         }
         if !seen.tells_ready {
-            let what = "who sent what ended a wait for several sockets, or in an io_uring".to_owned();
+            let what = "the sender whose data ended a wait for several sockets, or in an io_uring".to_owned();
             missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
         if !seen.tells_refused {
-            let what = "who has a lock on a file that others try to take again and again".to_owned();
+            let what = "the holder of a file lock that other processes try to take repeatedly".to_owned();
             let needs = "the tracepoints posix_lock_inode and flock_lock_inode".to_owned();
             missing.push(Missing::NotInKernel { what, needs }.into());
         }

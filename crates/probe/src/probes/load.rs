@@ -1,4 +1,4 @@
-//! The start: what this kernel takes is loaded, on two CPUs if there are two: libbpf searches the kernel's types for
+//! The start: loads the probes that this kernel takes, on two CPUs if there are two: libbpf searches the kernel's types for
 //! each object, and the verifier walks each program.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::speed::which;
 use crate::{host, priority};
 
 impl<'slot> Probes<'slot> {
-    /// Load what this kernel takes. Not live (a folder as host): nothing.
+    /// Load the probes that this kernel takes. Not live (a folder as host): none.
     pub fn load(slots: &'slot mut Slots, plan: &Plan, missing: &mut Vec<MissingNote>) -> Self {
         let is_thrifty = plan.fit.thrift.is_some();
         let mut probes = Probes { is_thrifty, follows: plan.follow.is_some(), ..Probes::default() };
@@ -79,8 +79,8 @@ impl<'slot> Probes<'slot> {
             && (!plan.only_waits || entry.of_waits)
     }
 
-    /// Follow those who are there now. Asked again when the window begins: files are read in between, some have ended since,
-    /// and their numbers may be strangers'; others were born.
+    /// Follow the threads that live now. Called again when the window begins: files are read in between, and meanwhile some threads have
+    /// ended, whose numbers may have been reused, and others were born.
     pub(super) fn follow(&mut self, follow: &Follow, missing: &mut Vec<MissingNote>) {
         let mut threads = self.known(host::threads_of(&follow.pids, &follow.pidfds), missing);
         threads.extend(members(follow, self.tasks.as_mut(), missing));
@@ -104,24 +104,24 @@ impl<'slot> Probes<'slot> {
         let Some(sched) = &mut self.sched else { return };
         match &self.pidns {
             Some(pidns) => sched.leave_out(pidns.own()),
-            None if self.is_untranslated => sched.leave_out(0), // our number is a stranger's there
+            None if self.is_untranslated => sched.leave_out(0), // our number may be another process's there
             None => {}
         }
     }
 
-    /// In a pid namespace BPF's numbers are not ours.
+    /// In a pid namespace BPF reports other numbers than ours.
     fn load_numbers(&mut self, slot: &'slot mut Slot, missing: &mut Vec<MissingNote>) {
         let Scope::Own { above } = Scope::of(Path::new("/")) else { return };
         self.pidns = keep(pidns::PidNamespace::start(slot, above), missing);
         self.is_untranslated = self.pidns.is_none();
         let reason = format!(
-            "they have no ids in this pid namespace, and no account of their time; who of them is met all the same is \
-             told as {OUTSIDE} and its id on the host; the whole host is seen from there"
+            "they have no ids in this pid namespace, and no account of their time; a task outside that is met all the same is \
+             reported as {OUTSIDE} plus its id on the host; run whyslow on the host to observe all of them"
         );
         missing.push(Missing::skipped("tasks outside this pid namespace", reason).into());
     }
 
-    /// As BPF calls these threads. Where that cannot be known nobody is followed: it would be strangers.
+    /// The ids that BPF uses for these threads. Where they cannot be known no thread is followed: it would be another process's.
     fn known(&self, threads: Vec<u32>, missing: &mut Vec<MissingNote>) -> Vec<u32> {
         match &self.pidns {
             Some(pidns) => keep(pidns.numbers(), missing).unwrap_or_default().global(&threads),
@@ -131,10 +131,10 @@ impl<'slot> Probes<'slot> {
     }
 }
 
-/// By its place in the registry.
+/// A running probe and its place in the registry.
 pub(super) type Running<'slot> = (usize, Box<dyn Probe + 'slot>);
 
-/// Start these, one after the other.
+/// Start these probes, one after the other.
 fn start_all<'slot>(
     entries: Vec<(usize, (&Entry, &'slot mut Slot))>,
     mut start: Start<'_>,
@@ -150,7 +150,7 @@ fn start_all<'slot>(
     running
 }
 
-/// CPUs that may be interrupted to see what runs there.
+/// CPUs that a timer may interrupt to sample what runs there.
 fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
     let root = Path::new("/");
     let online = host::online_cpus(root);
@@ -162,7 +162,7 @@ fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
     open
 }
 
-/// The threads that are in the cgroup that is followed now: some may have joined it since its processes were listed.
+/// The threads that are in the followed cgroup now: some may have joined it since its processes were listed.
 fn members(
     follow: &Follow,
     tasks: Option<&mut tasks::Tasks<'_>>,

@@ -1,4 +1,4 @@
-//! What a BPF probe is: how it starts, what it is told while it runs, and how it gives what it saw.
+//! The interface of a BPF probe: how it starts, what it does while it runs, and how it returns its results.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,40 +18,40 @@ use crate::record::Follow;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;
 
-/// A BPF probe that runs. Dropping it detaches it from the kernel. One of which a method fails is dropped, and missing.
+/// A BPF probe that runs. Dropping it detaches it from the kernel. If a method fails, the probe is dropped and reported as missing.
 pub trait Probe: Send {
     /// Timers may be set on these CPUs, and on no others.
     fn may_interrupt(&mut self, _cpus: &[u32]) -> Result<(), Missing> {
         Ok(())
     }
 
-    /// The window begins now: what was counted before is not of it.
+    /// The window begins now: what was counted before does not belong to it.
     fn begin(&mut self) -> Result<(), Missing> {
         Ok(())
     }
 
-    /// A beat within the window, at this time of it: so much work and no more. True: there may be more to take. What goes wrong
-    /// now goes wrong at the end, too, which says so.
+    /// A bounded part of the work within the window, at this time of it. True: there may be more to take. Errors are not reported
+    /// here: they happen at the end, too, and are reported there.
     fn poll(&mut self, _at: Duration) -> bool {
         false
     }
 
-    /// A CPU does what this probe looks at so often now that its hooks slow it.
+    /// Whether this probe's hooks run so often on a CPU now that they slow it.
     fn is_felt(&mut self) -> bool {
         false
     }
 
-    /// Hooks of softirqs are let go: one of the probes says that they slow a CPU. The probe that started last is told first, since it may
-    /// read what others note.
+    /// Remove the hooks of softirqs: one of the probes reports that they slow a CPU. The probe that started last is called first, because it
+    /// may read data that others write.
     fn let_go(&mut self) {}
 
-    /// The window is over, and was so long. Said to all before anything is done that takes time.
+    /// The window is over, and had this length. Called for all probes before any slow work.
     fn stop(&mut self, _window: Duration) -> Result<(), Missing> {
         Ok(())
     }
 
-    /// Give what was seen. Hooks are let go of when the probe is dropped, which disturbs all CPUs: after the files that end the window
-    /// are read.
+    /// Return the results. Hooks are detached only when the probe is dropped, because that disturbs all CPUs: after the files at the end of the
+    /// window were read.
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing>;
 
     /// Maps that probes which start later may fill or read.
@@ -67,16 +67,16 @@ pub trait Probe: Send {
 /// The memory of an object, which outlives it.
 pub type Slot = MaybeUninit<OpenObject>;
 
-/// Starts a probe; nothing, where another one does its work on this kernel.
+/// Starts a probe; `None` where another probe does its work on this kernel.
 pub type StartFn =
     for<'slot> fn(&'slot mut Slot, &Start<'_>) -> Result<Option<Box<dyn Probe + 'slot>>, Missing>;
 
 /// When a probe is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadOrder {
-    /// After the scheduler's object: it uses its maps, or evens out the work of the two threads.
+    /// After the scheduler's object: it uses the scheduler's maps, or balances the work of the two threads.
     AfterScheduler,
-    /// Beside it, after the task list.
+    /// In parallel with the scheduler's object, after the task list.
     BesideScheduler,
 }
 
@@ -88,11 +88,11 @@ pub struct Entry {
     pub lost: &'static str,
     /// When, and on which of the two threads that load objects.
     pub load: LoadOrder,
-    /// Only where somebody is followed.
+    /// It only runs where a command, process or cgroup is followed.
     pub follows: bool,
-    /// What is missing, by name, where CPU time is scarce and it is not started; empty: it always is.
+    /// Names of what is missing where CPU time is scarce and the probe is not started; empty: it always starts.
     pub shed: &'static [&'static str],
-    /// Chains of waits rest on it.
+    /// Chains of waits need it.
     pub of_waits: bool,
     /// Starts it.
     pub start: StartFn,
@@ -102,17 +102,17 @@ pub struct Entry {
 pub struct Start<'a> {
     /// CPUs on which a timer may be set.
     pub cpus: &'a [u32],
-    /// Who is followed.
+    /// The followed processes.
     pub follow: Option<&'a Follow>,
-    /// The scheduler's maps; none for those that do not share them, and where it did not start.
+    /// The scheduler's maps; none for probes that do not share them, and where it did not start.
     pub shared: Option<Shared<'a>>,
-    /// Maps of probes that started before.
+    /// Maps of probes that started before this one.
     pub lent: LentMaps,
-    /// What the kernel says of itself.
+    /// What the kernel reports about itself.
     pub kernel: &'a Kernel,
 }
 
-/// What several probes ask of the kernel, read once, when it is first asked for.
+/// What several probes read from the kernel: read once, when it is first needed.
 #[derive(Default)]
 pub struct Kernel {
     symbols: OnceLock<Kallsyms>,
@@ -130,7 +130,7 @@ impl Kernel {
         self.types.get_or_init(KernelTypes::read)
     }
 
-    /// The symbols, for good.
+    /// The symbols, by value.
     pub(super) fn into_symbols(self) -> Kallsyms {
         self.symbols.into_inner().unwrap_or_default()
     }
@@ -143,7 +143,7 @@ pub struct KernelTypes {
     pub pause_arguments: Option<usize>,
     /// Where the scheduler's variables are.
     pub layout: sched::Layout,
-    /// What is told of interrupts.
+    /// What the kernel can report about interrupts.
     pub irq_latency: irq_latency::Kernel,
 }
 
@@ -158,34 +158,34 @@ impl KernelTypes {
     }
 }
 
-/// Maps by which probes work together.
+/// Maps that probes share.
 #[derive(Default)]
 pub struct LentMaps {
     /// When each softirq began (`soft.bpf.h`).
     pub soft: Option<OwnedFd>,
-    /// What CPUs are at, who waited, and until when (`irq_latency.bpf.h`).
+    /// What each CPU does, which CPU waited, and until when (`irq_latency.bpf.h`).
     pub irq_latency: Option<[OwnedFd; 4]>,
 }
 
-/// A descriptor of one's own, as long as there are any.
+/// A duplicate of the descriptor, if there are descriptors left.
 pub fn own(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     fd.try_clone_to_owned().ok()
 }
 
-/// Where a probe puts what it saw.
+/// Where a probe puts its results.
 pub struct Ending<'a> {
     /// The window's length.
     pub window: Duration,
-    /// For rows that need no names.
+    /// Tables for rows that need no names.
     pub tables: &'a mut Tables,
-    /// Why some of it is not known.
+    /// Why some results are missing.
     pub missing: &'a mut Vec<MissingNote>,
     pub(super) lost: &'a mut Vec<(String, u64)>,
     pub(super) later: &'a mut Vec<Later>,
     pub(super) own: &'a mut Vec<u32>,
 }
 
-/// What is done when names are given.
+/// Work that is done when names are looked up.
 pub type Later = Box<dyn FnOnce(&mut Naming<'_>)>;
 
 impl Ending<'_> {
@@ -194,23 +194,23 @@ impl Ending<'_> {
         super::keep(result, self.missing)
     }
 
-    /// So many events were seen and could not be noted.
+    /// So many events were seen but not stored.
     pub fn lost(&mut self, what: &str, lost: u64) {
         note_lost(self.lost, what, lost);
     }
 
-    /// This process worked for us in the window: what it did is not the host's.
+    /// This process worked for whyslow in the window: its work is not the host's.
     pub fn own_process(&mut self, pid: u32) {
         self.own.push(pid);
     }
 
-    /// Names are looked up when all probes have told: for rows that need them.
+    /// Run this when all probes have returned their results and names are looked up: for rows that need names.
     pub fn later(&mut self, name: impl FnOnce(&mut Naming<'_>) + 'static) {
         self.later.push(Box::new(name));
     }
 }
 
-/// Add to what was lost of this name.
+/// Add to the number of lost events of this name.
 pub(super) fn note_lost(all: &mut Vec<(String, u64)>, what: &str, lost: u64) {
     if lost == 0 {
         return;
@@ -221,28 +221,28 @@ pub(super) fn note_lost(all: &mut Vec<(String, u64)>, what: &str, lost: u64) {
     }
 }
 
-/// From addresses to names.
+/// What is needed to replace addresses by names.
 pub struct Naming<'a> {
     /// The tables, with the timelines in them.
     pub tables: &'a mut Tables,
     /// The kernel's functions.
     pub kernel: &'a mut KernelNames,
-    /// When it began, and how long it was.
+    /// The window's begin and length.
     pub window: Window,
-    /// Why some of it is not known.
+    /// Why some results are missing.
     pub missing: &'a mut Vec<MissingNote>,
     /// Ids of our pid namespace; `None`: they are the initial one's.
     pub numbers: Option<&'a Numbers>,
 }
 
 impl Naming<'_> {
-    /// The first number that no stack has.
+    /// The first number that is not used by a stack.
     pub fn free_stack(&self) -> u32 {
         let stacks = self.tables.stacks.iter().flatten();
         stacks.map(|stack| stack.id.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// Stacks with numbers from `free_stack` on.
+    /// Add stacks with numbers from `free_stack` on.
     pub fn add_stacks(&mut self, stacks: Vec<Stack>) {
         self.tables.stacks.get_or_insert_default().extend(stacks);
     }

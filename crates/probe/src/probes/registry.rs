@@ -1,12 +1,12 @@
-//! Every BPF probe that can be had or done without: one line each. The task list, the scheduler's timelines and our own ids are
-//! not among them: all others rest on these.
+//! Every BPF probe that whyslow can run without: one line each. The task list, the scheduler's timelines and our own ids are
+//! not among them: all others need these.
 
 use super::probe::Entry;
 use crate::bpf::{
     blkio, calls, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu, work,
 };
 
-/// In the order in which they start, and in which they tell.
+/// In the order in which they start and return results.
 #[rustfmt::skip] // one line a probe
 pub const ALL: &[Entry] = &[
     locks::ENTRY,
@@ -28,7 +28,7 @@ pub const ALL: &[Entry] = &[
 mod tests {
     use super::*;
 
-    /// Those that are no entries.
+    /// Probes that are no entries.
     const OTHERS: [&str; 4] = ["tasks", "sched", "pidns", "own_memory"];
 
     #[test]

@@ -8,7 +8,7 @@ pub struct Slots {
     pub(super) tasks: Slot,
     pub(super) sched: Slot,
     pub(super) pidns: Slot,
-    /// Those of the registry, in its order.
+    /// Slots of the registry's probes, in its order.
     pub(super) entries: [Slot; registry::ALL.len()],
 }
 

@@ -1,4 +1,4 @@
-//! What the probes of a window saw, and its names: from that to tables.
+//! What the probes of a window saw, and how it gets names and becomes tables.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,18 +29,18 @@ pub struct Traced {
     pub(super) sched: Option<sched::Raw>,
     /// Rows that need no names.
     pub(super) tables: Tables,
-    /// What makes the others.
+    /// Makes the rows that need names.
     pub(super) later: Vec<Later>,
-    /// Processes of ours that worked in the window.
+    /// Processes of whyslow that worked in the window.
     pub own: Vec<u32>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
-    /// Events seen and not noted, by probe.
+    /// Events seen but not stored, by probe.
     pub lost: Vec<(String, u64)>,
 }
 
 impl Traced {
-    /// What a probe has to tell of a window of this length.
+    /// Take the results of a probe for a window of this length.
     pub(crate) fn take(
         &mut self,
         probe: &mut dyn Probe,
@@ -51,7 +51,7 @@ impl Traced {
         probe.finish(&mut Ending { window, tables, missing, lost, later, own })
     }
 
-    /// Processes that used the most CPU in the window.
+    /// The processes that used the most CPU in the window.
     #[must_use]
     pub fn busiest(&self, most: usize) -> Vec<u32> {
         let Some(end) = &self.end else { return Vec::new() };
@@ -68,7 +68,7 @@ impl Traced {
         busiest.into_iter().filter_map(|(pid, _)| shown(pid)).take(most).collect()
     }
 
-    /// Names for all that was seen, as tables.
+    /// Look up all names, and make the tables.
     pub fn into_tables(
         mut self,
         files: &Files,

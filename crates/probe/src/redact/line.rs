@@ -1,29 +1,29 @@
-//! A line of words, in which what is a secret is hidden as it is put together.
+//! Builds a line of words, and hides secrets in it.
 
 use super::names::{self, Program, is_bare_name, is_joint, is_scheme, is_secret_name, is_setting, is_sign};
 use super::{HIDDEN, logins, tokens};
 use whyslow_model::table::BETWEEN_ARGUMENTS;
 
-/// What is between words.
+/// Characters between words.
 const BLANKS: [char; 2] = [' ', BETWEEN_ARGUMENTS];
 
-/// The line so far, and what is to be known of what comes next.
+/// The line so far, and what is expected of the next words.
 #[derive(Default)]
 pub(super) struct Line {
     pub text: String,
-    /// What stands before the next word.
+    /// The character before the next word.
     between: char,
-    /// So many words are told before those that are hidden.
+    /// So many words are shown before the hidden ones.
     tells: usize,
-    /// So many words are values that nobody is to see.
+    /// So many words are values that must not be shown.
     hides: usize,
-    /// So many words may stand before the BY of an IDENTIFIED.
+    /// So many words may come before the BY of an IDENTIFIED.
     identified: usize,
-    /// The last word was a name of a secret: a sign may follow, and the value behind it.
+    /// The last word named a secret: a sign may follow, and then the value.
     is_named: bool,
-    /// The last program that has options of its own for secrets.
+    /// The last program with options of its own for secrets.
     program: Option<&'static Program>,
-    /// A colon is behind a host, not a user.
+    /// For this program a colon follows a host, not a user.
     is_copier: bool,
 }
 
@@ -49,8 +49,8 @@ impl Line {
         if self.hides > 0 && self.tells == 0 {
             return self.hidden(argument);
         }
-        // A name and a value with blanks, "Authorization: Bearer x": all of the argument is the value. Not of the first: that is the
-        // program, or a title.
+        // A name and a value with blanks, "Authorization: Bearer x": the rest of the argument is the value. Not in the first argument: that
+        // is the program, or a title.
         let head = argument.split(BLANKS).next().unwrap_or_default();
         let is_value = head.len() < argument.len() && !self.text.is_empty();
         if let Some(at) = secret_from(head).filter(|_| is_value) {
@@ -68,7 +68,7 @@ impl Line {
         }
     }
 
-    /// All of this is a value, or stands between the name and it: "PASSWORD FOR joe = 'x'", "Authorization: Bearer x".
+    /// All of this is a value, or words between the name and the value: "PASSWORD FOR joe = 'x'", "Authorization: Bearer x".
     fn hidden(&mut self, value: &str) {
         if is_sign(value) {
             return self.push(value);
@@ -111,7 +111,7 @@ impl Line {
         self.push(&tokens::hide(&logins::without(word, !self.is_copier)));
     }
 
-    /// What a word says of those behind it.
+    /// What a word says about the words that follow.
     fn announces(&mut self, word: &str) {
         let is_first = self.text.is_empty();
         let program = names::program(word);
@@ -125,7 +125,7 @@ impl Line {
             return self.expect(next);
         }
         let is_option = word.starts_with('-') && !word.contains(['=', ':']) && is_secret_name(word);
-        // A program that is called "reset-password" is none; a title may begin with "PASSWORD".
+        // A program whose name is "reset-password" is no setting; a title may begin with "PASSWORD".
         let is_setting = !is_first && program.is_none() && is_setting(word);
         // "IDENTIFIED BY 'x'", "IDENTIFIED WITH plugin AS 'x'"
         let is_identified = self.identified > 0 && is_joint(word);
@@ -137,13 +137,13 @@ impl Line {
     }
 }
 
-/// A word of a program that has its own way to tell secrets.
+/// A word of a program that has its own form for secrets.
 fn hidden_by(program: &Program, word: &str) -> Option<String> {
     let attached = program.attached(word).map(|option| format!("{option}{HIDDEN}"));
     attached.or_else(|| logins::at_database(word).filter(|_| program.logs_in && !word.starts_with('-')))
 }
 
-/// Up to the next blank that is in no quotes. A quote that nobody closes ends with the argument.
+/// Up to the next blank outside quotes. A quote that is not closed ends with the argument.
 fn next_word(text: &str) -> (&str, &str) {
     let mut quote = None;
     let mut before = ' ';
@@ -151,7 +151,7 @@ fn next_word(text: &str) -> (&str, &str) {
         match quote {
             Some(open) if c == open && before != '\\' => quote = None,
             Some(_) => {}
-            // Within a word it is an apostrophe, unless a value may begin there.
+            // A quote within a word is an apostrophe, unless a value may begin there.
             None if matches!(c, '\'' | '"')
                 && (text.starts_with('-') || before == BETWEEN_ARGUMENTS || "=: ,(/@>$".contains(before)) =>
             {
@@ -165,7 +165,7 @@ fn next_word(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// Where the value of a secret begins in a word: behind a separator whose name says so. The end of the word: it is the next.
+/// Where the value of a secret begins in a word: after a separator whose name says so. The end of the word: the value is the next word.
 fn secret_from(word: &str) -> Option<usize> {
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     word.char_indices().filter(|(_, c)| matches!(c, '=' | ':' | '(')).find_map(|(at, c)| {
@@ -181,7 +181,7 @@ fn secret_from(word: &str) -> Option<usize> {
         // "https://", "pass::prompt": no value.
         let value = word.get(at + 1..)?;
         let is_value = !(c == ':' && (value.starts_with(':') || value.starts_with("//")));
-        // "PASSWORD('x')": of a function it is the whole name.
+        // "PASSWORD('x')": for a function the whole name must be the secret's name.
         let is_secret = if c == '(' { is_bare_name(name) } else { is_secret_name(name) };
         (is_value && (is_secret || is_environment)).then_some(at + 1)
     })

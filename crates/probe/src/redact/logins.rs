@@ -1,20 +1,20 @@
-//! Users with their passwords: in front of a host, in addresses and without; in front of a database.
+//! Users with their passwords: before a host, in addresses or alone; before a database.
 
 use super::HIDDEN;
 
-/// What stands before a colon and an "@" that no password is between.
+/// Words before a colon and an "@" that have no password between them.
 const NO_USERS: [&str; 8] = ["mailto", "sip", "sips", "xmpp", "acct", "npm", "urn", "cid"];
-/// ... and behind one that is no host: images by their sums.
+/// Words after an "@" that is not followed by a host: images by their sums.
 const NO_HOSTS: [&str; 3] = ["sha256:", "sha384:", "sha512:"];
-/// For these a colon stands behind a host, and an "@" in a path.
+/// For these programs a colon follows a host, and an "@" may be in a path.
 const COPIERS: [&str; 3] = ["rsync", "scp", "sftp"];
 
-/// Whether the program that a line begins with writes "host:path".
+/// Whether the program at the begin of a line writes "host:path".
 pub(super) fn is_copier(program: &str) -> bool {
     COPIERS.contains(&super::names::base(program))
 }
 
-/// A word without the passwords of addresses: "https://user:pass@host", and if asked "user:pass@host".
+/// A word without the passwords of addresses: "https://user:pass@host", and if `has_bare` also "user:pass@host".
 pub(super) fn without(word: &str, has_bare: bool) -> String {
     let mut out = String::with_capacity(word.len());
     let mut rest = word;
@@ -28,7 +28,7 @@ pub(super) fn without(word: &str, has_bare: bool) -> String {
     out
 }
 
-/// A path without them: addresses are opened, and folders are called by them. Of the slashes of "https://" the kernel tells one.
+/// A path without them: programs open addresses as paths, and folders are named after them. The kernel reports one slash of "https://".
 pub(super) fn of_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
@@ -44,7 +44,7 @@ pub(super) fn of_path(path: &str) -> String {
     out
 }
 
-/// What stands behind a scheme up to the path, and the rest. Who writes a password as it is may have slashes in it.
+/// The part between a scheme and the path, and the rest. A password that is not encoded may contain slashes.
 fn authority(after: &str) -> (String, &str) {
     let (head, behind) = after.split_at(after.find(['/', '?', '#', ' ']).unwrap_or(after.len()));
     if let Some((login, host)) = head.rsplit_once('@') {
@@ -99,7 +99,7 @@ fn is_host(text: &str) -> bool {
     begins && !NO_HOSTS.iter().any(|sum| text.starts_with(sum)) && (name.is_empty() || !is_version)
 }
 
-/// "scott/tiger@db" as "scott/***@db", of programs that log in so; "/ as sysdba", "@script" and paths have no password.
+/// "scott/tiger@db" as "scott/***@db", for programs that log in so; "/ as sysdba", "@script" and paths have no password.
 pub(super) fn at_database(word: &str) -> Option<String> {
     let from = word.find('=').map_or(0, |at| at + 1);
     let (user, rest) = word.get(from..)?.split_once('/')?;

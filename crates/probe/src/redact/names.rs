@@ -1,7 +1,7 @@
 //! Which names say that a secret follows.
 
-/// In any place of a name: "PGPASSWORD", "--db-passwd", "aws_secret_access_key". What they hide beside secrets ("--author")
-/// no report needs.
+/// Anywhere in a name: "PGPASSWORD", "--db-passwd", "aws_secret_access_key". They also hide values that are no secrets ("--author"):
+/// no report needs those.
 const SECRET: [&str; 14] = [
     "passw",
     "pass",
@@ -19,14 +19,14 @@ const SECRET: [&str; 14] = [
     "signature",
 ];
 
-/// ... as the last part of one: "--pin", "--so-pin", "-pw", "user_pw", but not "--ping" or "--cpu-pinning".
+/// The same as the last part of a name: "--pin", "--so-pin", "-pw", "user_pw", but not "--ping" or "--cpu-pinning".
 const LAST: [&str; 8] = ["pin", "pw", "upw", "opw", "otp", "psk", "jwt", "community"];
 
-/// Words of which the next is a secret although they are no options: `mysqladmin password x`.
+/// Words that are no options, but are followed by a secret: `mysqladmin password x`.
 const BARE: [&str; 9] =
     ["password", "passwd", "passphrase", "secret", "token", "apikey", "api_key", "bearer", "psk"];
 
-/// ... that have names of settings before them: `git config proxy.password x`, `configure set aws_secret_access_key x`.
+/// The same as the end of a setting's name: `git config proxy.password x`, `configure set aws_secret_access_key x`.
 const BARE_END: [&str; 10] = [
     "password",
     "passwd",
@@ -40,17 +40,17 @@ const BARE_END: [&str; 10] = [
     "auth_token",
 ];
 
-/// What stands between "Authorization:" and the secret.
+/// Words between "Authorization:" and the secret.
 const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "negotiate", "token", "apikey"];
 
-/// Whether what is called so is nobody's business.
+/// Whether a value of this name is secret.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit(['-', '_', '.', '/']).next().unwrap_or_default();
     !name.starts_with("--no-") && (SECRET.iter().any(|secret| name.contains(secret)) || LAST.contains(&last))
 }
 
-/// A variable of the environment that is set for a command: nobody asks what is in it.
+/// An environment variable that is set for a command: no report needs its value.
 pub(super) fn is_environment(name: &str) -> bool {
     let is_upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_upper)
@@ -60,7 +60,7 @@ pub(super) fn is_bare_name(word: &str) -> bool {
     BARE.iter().any(|bare| word.eq_ignore_ascii_case(bare))
 }
 
-/// As `is_bare_name`, or a setting's name that ends so.
+/// As `is_bare_name`, or the name of a setting that ends so.
 pub(super) fn is_setting(word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.chars().all(is_part);
@@ -72,32 +72,32 @@ pub(super) fn is_scheme(word: &str) -> bool {
     SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
-/// What stands between a name and its value in SQL and settings, and says nothing itself.
+/// Signs between a name and its value in SQL and settings: they hold no value themselves.
 pub(super) fn is_sign(word: &str) -> bool {
     matches!(word, "=" | ":" | ":=" | "=>" | "==")
 }
 
-/// ... as a word: "IDENTIFIED BY VALUES 'x'", "PASSWORD IS 'x'".
+/// The same as a word: "IDENTIFIED BY VALUES 'x'", "PASSWORD IS 'x'".
 pub(super) fn is_joint(word: &str) -> bool {
     ["by", "to", "is", "as", "values"].iter().any(|joint| word.eq_ignore_ascii_case(joint))
 }
 
-/// A program with short options for secrets. `-p` is a port, a path or a pid for others.
+/// A program with short options for secrets. For other programs `-p` is a port, a path or a pid.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Names begin so.
+    /// Its name begins so.
     begin: &'static [&'static str],
-    /// It is called just so.
+    /// This is its whole name.
     exact: &'static [&'static str],
     /// The secret follows in the same word: `mysql -pSECRET`.
     attached: &'static [&'static str],
-    /// ... in the next. Words that are no options are commands, in letters of either case.
+    /// The secret is the next word. Words that are no options are commands, in upper or lower case.
     separate: &'static [&'static str],
-    /// The next two words are hidden: of a user and a password.
+    /// The next two words are hidden: a user and a password.
     two: &'static [&'static str],
-    /// So are these, after one that is told: an option's letter, or the program itself where it is "".
+    /// The same, after one word that is shown: the letter of an option, or "" for the program itself.
     behind: Option<&'static str>,
-    /// It is told to log in as "user/password@database".
+    /// It logs in with an argument "user/password@database".
     pub logs_in: bool,
 }
 
@@ -202,7 +202,7 @@ const PROGRAMS: [Program; 25] = [
     Program { exact: &["sqlplus", "expdp", "impdp", "sqlldr", "rman", "sqlcl"], logs_in: true, ..NONE },
 ];
 
-/// The last part of a path; quotes of a shell may stand before it.
+/// The last part of a path; quotes of a shell may come before it.
 pub(super) fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or_default().trim_start_matches(['"', '\'', '('])
 }
@@ -221,7 +221,7 @@ impl Program {
         self.attached.iter().copied().find(|option| word.len() > option.len() && word.starts_with(option))
     }
 
-    /// What a word of its arguments says of those that follow: so many are told, and then so many are not.
+    /// What an argument says about the words that follow: how many are shown, and then how many are hidden.
     pub(super) fn next(&self, word: &str) -> Option<(usize, usize)> {
         let is_in = |all: &[&str]| {
             all.iter().any(|one| *one == word || (!one.starts_with('-') && one.eq_ignore_ascii_case(word)))
@@ -234,14 +234,14 @@ impl Program {
         } else if is_in(self.separate) {
             Some((0, 1))
         } else if self.behind.is_some_and(is_behind) {
-            // A file and a user, or with "n" none: a user that is hidden hurts nobody.
+            // A file and a user, or with "n" no file: hiding a user does no harm.
             Some((1, 2))
         } else {
             None
         }
     }
 
-    /// ... of those behind its name.
+    /// The same for the words after the program's name.
     pub(super) fn first(&self) -> Option<(usize, usize)> {
         self.behind.filter(|letter| letter.is_empty()).map(|_| (1, 1))
     }

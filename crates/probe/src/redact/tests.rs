@@ -92,7 +92,7 @@ fn the_environment_behind_a_title_is_none_of_it() {
     assert_eq!(title(b"\0\0\0", 9, 255), None);
 }
 
-/// Names in many spellings, and how a value follows.
+/// Names in many spellings, each with a value in one of several forms.
 fn given(secret: &str, name: &str, form: usize) -> Vec<String> {
     let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     match form {

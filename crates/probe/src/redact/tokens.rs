@@ -1,18 +1,18 @@
-//! Words that are secrets by their looks: keys in hex or base64, web tokens.
+//! Words that look like secrets: keys in hex or base64, web tokens.
 
 use super::HIDDEN;
 
-/// Shorter ones are names, versions, dates. (A git commit has 40, a key of 128 bits 32.)
+/// Shorter words are names, versions, dates. (A git commit has 40 digits, a key of 128 bits 32.)
 const HEX: usize = 32;
-/// Of letters of both cases and digits.
+/// The same for words with upper case, lower case and digits.
 const MIXED: usize = 24;
-/// ... with slashes in it, which paths have, too.
+/// The same for words with slashes, which paths have, too.
 const WITH_SLASHES: usize = 32;
-/// Letters and digits by turns, of any case.
+/// The same for words with letters and digits by turns, of any case.
 const SHUFFLED: usize = 20;
 const TURNS: usize = 5;
 
-/// What services begin their keys with.
+/// Prefixes of the keys of known services.
 const BEGINS: [&str; 13] = [
     "eyJ",
     "ghp_",
@@ -28,21 +28,21 @@ const BEGINS: [&str; 13] = [
     "AKIA",
     "ASIA",
 ];
-/// ... and so long is what follows, at least.
+/// The least length of the rest of such a key.
 const AFTER: usize = 12;
 
-/// The word with each such part hidden.
+/// The word with each part hidden that looks like a secret.
 pub(super) fn hide(word: &str) -> String {
     let wide = runs(word, |c| is_letter(c) || c == '/', is_key_with_slashes);
     runs(&wide, is_letter, is_key)
 }
 
-/// What base64 is made of, in either alphabet, but for the slash.
+/// The characters of base64, in either alphabet, except the slash.
 fn is_letter(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '_' | '-' | '=')
 }
 
-/// Hides the runs of such characters that are told to be keys.
+/// Hides the runs of such characters that `is_key` recognizes as keys.
 fn runs(word: &str, is_part: fn(char) -> bool, is_key: fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(word.len());
     let mut rest = word;

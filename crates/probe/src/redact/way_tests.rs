@@ -1,4 +1,4 @@
-//! How programs, SQL and addresses are told secrets; and lines that look like it and hold none.
+//! How programs, SQL and addresses receive secrets; and lines that look like it but hold none.
 
 use super::tests::{line, of};
 use super::*;
@@ -126,7 +126,7 @@ fn what_holds_no_secret_stays() {
         "ls a = b : c",
     ] {
         assert_eq!(of(told), told);
-        // Of a shell's line nobody knows which word is a program.
+        // In a shell's command line it is not known which word is a program.
         if !["rsync", "scp"].iter().any(|copier| told.starts_with(copier)) {
             assert_eq!(line(&["sh", "-c", told]), format!("sh -c {told}"));
         }

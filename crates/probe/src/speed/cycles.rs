@@ -1,7 +1,7 @@
 //! The frequency at which a CPU runs while it is not idle: cycles by cycles at the reference frequency.
 //!
 //! The registers APERF and MPERF count in C0 only. They, or the counters of the performance unit, are read by a thread that
-//! runs on that CPU: perf then asks nobody else (`__perf_event_read_cpu`), from elsewhere it would send an interrupt.
+//! runs on that CPU: perf then needs no other CPU (`__perf_event_read_cpu`); from another CPU it would send an interrupt.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,7 +21,7 @@ const PERF_TYPE_HARDWARE: u32 = 0;
 const HARDWARE: Events = Events { kind: PERF_TYPE_HARDWARE, cycles: 0, reference: 9 };
 
 impl Events {
-    /// The registers, where the kernel offers both, else the performance unit's, which may not be there.
+    /// The registers, where the kernel offers both, else the counters of the performance unit, which may be absent.
     pub fn of(root: &Path) -> Events {
         Self::registers(&root.join("sys/bus/event_source/devices/msr")).unwrap_or(HARDWARE)
     }

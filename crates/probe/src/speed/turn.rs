@@ -1,8 +1,8 @@
 //! One loop: additions, each waiting for the one before, by wall time, CPU time and the time stamp counter.
 //!
 //! An addition of two registers takes one cycle on every x86 and arm64 core of the last twenty years, whatever its width, and a
-//! busy hardware thread beside it leaves it that cycle: work by time is the frequency that the core runs at. Time is
-//! looked at after each piece, so that time that is taken in pieces (interrupts, firmware, a hypervisor) can be told from
+//! busy hardware thread on the same core leaves it that cycle. So additions per time give the frequency of the core. The time is
+//! read after each piece of the loop: that separates time that is taken in pieces (interrupts, firmware, a hypervisor) from
 //! a core that is slow throughout.
 
 use std::fs::File;
@@ -12,19 +12,19 @@ use whyslow_model::table::Loop;
 
 use crate::host;
 
-/// Additions between two tests of the count: the test costs nothing beside so many.
+/// Additions between two tests of the count: beside so many the test costs nothing.
 const UNROLLED: u64 = 64;
-/// Turns of a piece: it is to be short beside what interrupts it (4 us at 4 GHz), and long beside the look at the clock behind
-/// it (40 ns). Where that look is dear, because the clock is a device (1 us and more), pieces are longer.
+/// Turns of a piece: it must be short compared with interruptions (4 us at 4 GHz), and long compared with the reading of the clock after
+/// it (40 ns). Where reading the clock is slow, because the clock is a device (1 us and more), pieces are longer.
 const TURNS: u64 = 256;
 const TURNS_DEAR: u64 = 1024;
 const DEAR_NS: u64 = 300;
 /// A loop: longer than the pause between two interrupts of a busy device or timer, shorter than a time slice.
 const LENGTH_NS: u64 = 2_000_000;
-/// What a piece counts at most against that, unless all take longer: one that was interrupted does not end the loop, and is
-/// not our cost.
+/// The most that one piece adds to that length, unless all pieces take longer: a piece that was interrupted does not end the loop, and its
+/// time is not our cost.
 const PIECE_MOST_NS: u64 = 500_000;
-/// However slow the CPU is: the loop ends.
+/// The loop ends after this time, however slow the CPU is.
 const LONGEST_NS: u64 = 50_000_000;
 
 /// The clocks of the thread that runs the loops.
@@ -34,7 +34,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Of this thread.
+    /// The clocks of this thread.
     pub fn open() -> Self {
         let look = |_| {
             let began = host::monotonic_ns();
@@ -45,7 +45,7 @@ impl Clocks {
         Clocks { waits: File::open("/proc/thread-self/schedstat").ok(), turns }
     }
 
-    /// Time that this thread was ready and did not run, so far.
+    /// The time that this thread was ready but did not run, so far.
     fn waited_ns(&self) -> Option<u64> {
         let mut text = [0u8; 64];
         let n = self.waits.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -62,7 +62,7 @@ impl Clocks {
             let now = host::monotonic_ns();
             let took = now.saturating_sub(last);
             (last, pieces, best) = (now, pieces + 1, best.min(took));
-            // A clock as coarse as the tick stands still over a piece: such a piece counts as one.
+            // A clock that advances once a tick stands still during a piece: such a piece counts as one.
             counted += took.clamp(4_000, PIECE_MOST_NS.max(best.saturating_mul(2)));
         }
         let ticks = self::ticks().saturating_sub(ticks);
@@ -112,7 +112,7 @@ fn add(turns: u64) {
     }
 }
 
-/// The time stamp counter runs at the nominal frequency, near enough, on all that have a constant one.
+/// The time stamp counter runs at the nominal frequency, nearly, on all CPUs with a constant one.
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
     // SAFETY: reads a counter.
@@ -125,7 +125,7 @@ fn ticks() -> u64 {
     0
 }
 
-/// Whether an addition takes a cycle here: not under QEMU's emulator, which says so in its signature.
+/// Whether an addition takes a cycle here: not under QEMU's emulator, which its signature shows.
 #[cfg(target_arch = "x86_64")]
 pub fn is_cycle_exact() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
@@ -137,7 +137,7 @@ pub fn is_cycle_exact() -> bool {
     [reported.ebx, reported.ecx, reported.edx].map(u32::to_le_bytes).as_flattened() != EMULATOR
 }
 
-/// Others do not say whether they are emulated.
+/// Other machines do not report whether they are emulated.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn is_cycle_exact() -> bool {
     false
@@ -165,7 +165,7 @@ mod tests {
             add(turns);
             (host::thread_cpu_ns() - began) as f64
         };
-        // The median of many neighbours: whoever else is on the machine, on this core, whatever its clock does meanwhile.
+        // The median of many pairs of neighbours: other load on the machine or this core, and changes of its clock, do not matter.
         let mut ratios: Vec<f64> = (0..401).map(|_| timed(8192) / timed(4096)).collect();
         ratios.sort_by(f64::total_cmp);
         assert!((1.7..2.3).contains(&ratios[200]), "{ratios:?}");

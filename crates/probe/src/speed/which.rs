@@ -1,4 +1,4 @@
-//! Which CPUs are measured and sampled: not those that their owner keeps for himself.
+//! Which CPUs are measured and sampled: not those that one process has for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use crate::bpf::tasks::tasks_one;
 use crate::host;
 
-/// Real-time tasks whose CPU is asked for; a host with more of them is a real-time host.
+/// The most real-time tasks whose CPU is looked up; a host with more of them is a real-time host.
 const MOST_ASKED: usize = 256;
-/// A task bound to so few CPUs owns them.
+/// A task that is bound to so few CPUs owns them.
 const OWNED: u32 = 8;
 const PF_KTHREAD: u32 = 0x0020_0000; // include/linux/sched.h
 
-/// CPUs that the kernel's command line keeps free, and why: whoever is there wants no timer of ours.
+/// CPUs that the kernel's command line keeps free, and why: tasks there must not be disturbed by our timer.
 pub fn isolated(root: &Path) -> BTreeMap<u32, &'static str> {
     let mut isolated = BTreeMap::new();
     for (file, why) in [("isolated", "it is isolated"), ("nohz_full", "it runs without a tick (nohz_full)")] {
@@ -30,14 +30,14 @@ pub fn unisolated(root: &Path) -> Vec<u32> {
     if open.is_empty() { online } else { open }
 }
 
-/// Those of `cpus` that no process has for itself: there a sampler disturbs nobody who asked for quiet.
+/// The CPUs among `cpus` that no process has for itself: a sampler there does not disturb a process that was given a CPU alone.
 pub fn unowned(cpus: &[u32], owned: &BTreeMap<u32, u32>) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| !owned.contains_key(cpu)).collect()
 }
 
-/// CPUs that one process has for itself, by its id: all others are kept off them by their masks (a partition of cpusets, an
-/// exclusive core). That a process is bound to a CPU alone does not make it its own. Bits of a mask beyond the CPUs that are
-/// `online` mean nothing; of an empty list all do.
+/// CPUs that one process has for itself, by its id: the masks of all other processes keep them off (a partition of cpusets, an
+/// exclusive core). A CPU is not a process's own just because that process is bound to it. Bits of a mask beyond the `online` CPUs
+/// mean nothing; if `online` is empty, all bits count.
 pub fn owned(tasks: &[tasks_one], online: &[u32]) -> BTreeMap<u32, u32> {
     let users = tasks.iter().filter(|task| task.flags & PF_KTHREAD == 0);
     let mut owners: BTreeMap<u32, Option<u32>> = BTreeMap::new();
@@ -53,7 +53,7 @@ pub fn owned(tasks: &[tasks_one], online: &[u32]) -> BTreeMap<u32, u32> {
             *owner = owner.filter(|owner| *owner == task.tgid);
         }
     }
-    // A namespace of one process says nothing of the host.
+    // A namespace with one process shows nothing about the host.
     owners.into_iter().filter_map(|(cpu, owner)| Some((cpu, owner.filter(|_| differ)?))).collect()
 }
 
@@ -69,7 +69,7 @@ fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
     words.flat_map(|(word, at)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
 }
 
-/// CPUs that are not to be measured, and why.
+/// CPUs that must not be measured, and why.
 pub fn spared(root: &Path, tasks: &[tasks_one]) -> BTreeMap<u32, String> {
     let isolated = isolated(root).into_iter();
     let mut spared: BTreeMap<u32, String> =
@@ -88,7 +88,7 @@ pub fn spared(root: &Path, tasks: &[tasks_one]) -> BTreeMap<u32, String> {
     spared
 }
 
-/// A real-time or deadline task of a user. The kernel's own (migration, watchdog, threaded interrupts) are everywhere.
+/// A real-time or deadline task of a user. The kernel's own ones (migration, watchdog, threaded interrupts) are everywhere.
 fn is_urgent(task: &tasks_one) -> bool {
     const FIFO: u32 = 1;
     const RR: u32 = 2;
@@ -96,7 +96,7 @@ fn is_urgent(task: &tasks_one) -> bool {
     matches!(task.policy, FIFO | RR | DEADLINE) && task.flags & PF_KTHREAD == 0
 }
 
-/// Where it ran last, and the CPUs that it is bound to.
+/// The CPU where it ran last, and the CPUs that it is bound to.
 fn places(root: &Path, task: &tasks_one) -> BTreeSet<u32> {
     let stat = root.join(format!("proc/{}/stat", task.pid));
     let mut places: BTreeSet<u32> =
@@ -149,13 +149,13 @@ mod tests {
     #[test]
     fn a_cpu_is_owned_if_all_others_are_kept_off_it() {
         let of = |tgid: u32, allowed: u64| tasks_one { tgid, ..task(0, 0, allowed) };
-        // 0-1 are everybody's, 2 is process 7's with two threads, on 3 are two processes.
+        // All may use 0-1; 2 belongs to process 7 with two threads; on 3 are two processes.
         let tasks = [of(1, 0b11), of(2, 0b11), of(7, 0b100), of(7, 0b100), of(8, 0b1000), of(9, 0b1000)];
         assert_eq!(owned(&tasks, &[]), BTreeMap::from([(2, 7)]));
         let mut torn = tasks;
         torn[0].allowed[5] = 1;
-        assert_eq!(owned(&torn, &[0, 1, 2, 3]), BTreeMap::from([(2, 7)]), "CPU 320 is none");
-        // One worker is bound to each CPU, and others may use them as well.
+        assert_eq!(owned(&torn, &[0, 1, 2, 3]), BTreeMap::from([(2, 7)]), "CPU 320 does not exist");
+        // One worker is bound to each CPU, but other tasks may use the CPUs as well.
         assert_eq!(owned(&[of(1, 0b11), of(2, 0b11), of(7, 0b01), of(8, 0b10)], &[]), BTreeMap::new());
         assert_eq!(owned(&[of(1, 0b11)], &[]), BTreeMap::new());
         let mut kernel = of(2, 0b100);

@@ -1,4 +1,4 @@
-//! The child, as its parent has it.
+//! The parent's side of the child.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,40 +16,40 @@ use super::python::Codes;
 use crate::child::{Disposable, start};
 use crate::symbols::Named;
 
-/// After the window it gets so long.
+/// The time that the child gets after the window.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// ... but from when it was asked for the last of them so long at least: others may have needed all of that.
+/// The least time after the last request: other work may have needed all of that.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// Its answers are cut here.
 const MOST_BYTES: usize = 32 << 20;
-/// Frames that are asked for: of more, names would be as many as there is room for.
+/// The most frames that are requested: more frames would need more room for names.
 const MOST_FRAMES: usize = 65_536;
-/// More that it may need beside what it has of us: the symbols of large programs.
+/// The memory that it may use beside what it has from us: for the symbols of large programs.
 const MOST_MEMORY: u64 = 256 << 20;
-/// What it has of us: 20 MiB were measured.
+/// The memory that it has from us: 20 MiB were measured.
 const OWN_MEMORY: u64 = 48 << 20;
-/// How names of user code are called where they are missing.
+/// The name of the missing note.
 const WHAT: &str = "names of user code";
 
-/// Maps of the kernel half that it empties and fills.
+/// Maps of the kernel half that the child empties and fills.
 pub struct Maps<'m> {
-    /// Files and blocks that were met.
+    /// Files and blocks of code that were met.
     pub news: &'m MapMut<'m>,
-    /// Rows of unwinding tables, and how many there is room for.
+    /// Rows of unwinding tables.
     pub rows: BorrowedFd<'m>,
-    /// How many.
+    /// How many rows there is room for.
     pub most_rows: usize,
-    /// Where rows of a block are.
+    /// Where the rows of a block are.
     pub blocks: BorrowedFd<'m>,
-    /// Layouts of interpreters.
+    /// Memory layouts of interpreters.
     pub pythons: BorrowedFd<'m>,
 }
 
-/// Looks up names while the window lasts.
+/// Looks up names during the window.
 pub struct Namer {
     child: Disposable,
     asked: HashSet<u64>,
-    /// Frames that were too many.
+    /// The number of frames beyond the limit.
     refused: usize,
     to_ask: Vec<u8>,
     told: Vec<u8>,
@@ -77,7 +77,7 @@ impl Namer {
             let Ok(rows) = shared_rows(rows, most_rows) else { return };
             let mut child = Child::new(Tables { rows, blocks, pythons }, budget, ends.out);
             child.work(ends.asked, news_fd, || {
-                // The ring is memory that both have.
+                // Parent and child share the ring's memory.
                 let _ = ring.consume_raw_n(1024);
                 news.take()
             });
@@ -95,12 +95,12 @@ impl Namer {
         })
     }
 
-    /// Its process.
+    /// The child's process id.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Ask for the names of these frames. Those that were asked for before are not asked for again.
+    /// Ask for the names of these frames. Each frame is requested only once.
     pub fn ask(&mut self, frames: impl Iterator<Item = u64>) {
         let mut fresh = Vec::new();
         for frame in frames.filter(|frame| matches!(Place::of(*frame), Place::InFile { .. })) {
@@ -123,7 +123,7 @@ impl Namer {
         }
     }
 
-    /// Give and take what can be given and taken at once. False: it has ended.
+    /// Send and receive as much as is possible without waiting. False: the child has ended.
     pub fn listen(&mut self) -> bool {
         while !self.to_ask.is_empty() {
             match (&self.child.to).write(&self.to_ask) {
@@ -144,14 +144,14 @@ impl Namer {
         }
     }
 
-    /// The window is over, and all frames were asked for.
+    /// The window is over, and all frames were requested.
     pub fn over(&mut self) {
         self.over = Some(Instant::now());
         self.say(&Asked::Over);
         self.listen();
     }
 
-    /// These addresses, and no more: what it has found when its time is up.
+    /// Request these addresses as the last ones, and return the names that the child finds until its time is up.
     pub fn names(
         mut self,
         addresses: HashMap<u32, HashSet<u64>>,
@@ -204,8 +204,8 @@ impl Namer {
                 )
             } else {
                 format!(
-                    "{unnamed} of {all} places{code} were not looked up within {ms} ms after the window, their part of CPU \
-                     time before it, and the memory that is there"
+                    "{unnamed} of {all} places{code} were not looked up within {ms} ms after the window, the allowed CPU \
+                     time before it, and the available memory"
                 )
             };
             missing.push(Missing::skipped(WHAT, reason).into());
@@ -231,7 +231,7 @@ impl UserNames {
         self.named(tgid, word).map_or_else(|| vec!["[unknown]".to_owned()], |named| named.frames.clone())
     }
 
-    /// Where a thread was met: the function, or of Python the line, and the file that it is in.
+    /// The place where a thread was met: the function, or for Python the line, and its file.
     #[must_use]
     pub fn place(&self, tgid: u32, word: Option<&u64>) -> Named {
         let Some(word) = word else { return Named::default() };
@@ -241,7 +241,7 @@ impl UserNames {
         self.named(tgid, *word).cloned().unwrap_or_default()
     }
 
-    /// What lies there, if it is no function of Python.
+    /// The name of the code there, unless it is a Python function.
     fn named(&self, tgid: u32, word: u64) -> Option<&Named> {
         let whose = if matches!(Place::of(word), Place::Address(_)) { tgid } else { 0 };
         self.named.get(&(whose, word))
@@ -257,7 +257,8 @@ fn await_either(from: &File, to: &File, asks: bool, left: Duration) {
     unsafe { libc::poll(ready.as_mut_ptr(), 2, left.as_millis().saturating_add(1).min(1000) as i32) };
 }
 
-/// What it tells while nobody reads must have room, or it waits: 64 KiB is a pipe's size, 1 MiB what anybody may ask for (pipe(7)).
+/// Answers that the parent does not read yet must have room, or the child waits: 64 KiB is a pipe's size, 1 MiB the most that any user may
+/// request (pipe(7)).
 fn more_room(pipe: &File) {
     const ROOM: i32 = 1 << 20;
     // SAFETY: a setting of a pipe of our own.
@@ -269,7 +270,7 @@ fn without_rows_note(blocks: u64) -> Option<MissingNote> {
     (blocks > 0).then(|| Missing::skipped("callers of user code", reason).into())
 }
 
-/// The rows, as memory.
+/// The rows as mapped memory.
 fn shared_rows(fd: i32, rows: usize) -> std::io::Result<&'static mut [u64]> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of a map that may be mapped (BPF_F_MMAPABLE), of the size that the kernel gave it; the result is
@@ -279,14 +280,14 @@ fn shared_rows(fd: i32, rows: usize) -> std::io::Result<&'static mut [u64]> {
         if at == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        // It is the child's alone, until it ends.
+        // Only the child uses it, until it ends.
         Ok(std::slice::from_raw_parts_mut(at.cast(), rows))
     }
 }
 
-/// It grows no more than this: an allocation beyond it ends the child, and what it has told is kept.
+/// A limit on the child's memory: an allocation beyond it ends the child, and its answers until then are kept.
 fn limit_memory() {
-    // The limit is of all that it has, what it has of us among it.
+    // The limit counts all of its memory, also what it has from us.
     let most = OWN_MEMORY + (MOST_MEMORY >> crate::bpf::room::halvings());
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a limit of this process alone, and no core is written when it is met.

@@ -1,4 +1,4 @@
-//! What the child does: opens files that were met, makes unwinding tables, looks names up, and tells them.
+//! The work of the child: opens files that were met, makes unwinding tables, looks up names, and reports them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -22,60 +22,60 @@ use crate::bpf::constants::user_stack_h::{BLOCK_BARE, BLOCK_LOST, BLOCK_MADE};
 use crate::bpf::oncpu::UnwindBlock;
 use crate::host::thread_cpu_ns;
 
-/// So long it sleeps when there is nothing to do, or when it has had its part.
+/// How long it sleeps when there is nothing to do, or when it has used up its share of CPU time.
 const NAP: Duration = Duration::from_millis(100);
-/// No step takes so many seconds of CPU, unless a file was made to: then the child ends, and what it has told is kept.
+/// The most seconds of CPU for one step. Only a file made for that needs more: then the child ends, and its answers until then are kept.
 const A_STEP_S: u64 = 5;
-/// Names that are looked up at once.
+/// Names that are looked up in one go.
 const BATCH: usize = 1024;
 
-/// CPU time that it may have in the window: names can wait for the end, the host cannot.
+/// CPU time that it may use in the window: names can wait for the end, the tasks of the host cannot.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// At once: what is met in the first moment is most of what will be met.
+    /// Available at once: what is met in the first moment is most of what will be met.
     pub credit: Duration,
-    /// Of the time since it began.
+    /// A share of the time since it began.
     pub share: f64,
 }
 
-/// What it is asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Asked {
     /// Frames in files.
     Frames(Vec<u64>),
-    /// The window is over: it need not be thrifty.
+    /// The window is over: it need not save CPU time any more.
     Over,
-    /// Addresses of a process in memory that is no file's.
+    /// Addresses of a process in memory that belongs to no file.
     Addresses(u32, Vec<u64>),
-    /// What was asked before this is all.
+    /// There are no more requests.
     End,
 }
 
-/// What it says.
+/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Says {
-    /// Where somebody was met.
+    /// The name of a place where a thread was met.
     Name {
-        /// Of this process; 0: of all.
+        /// The process; 0: all processes.
         tgid: u32,
         /// The frame.
         frame: u64,
         /// Functions, innermost first.
         frames: Vec<String>,
-        /// The file.
+        /// The file's name.
         module: String,
     },
     /// So many blocks of code had no room for their rows.
     WithoutRows(u64),
 }
 
-/// What of the kernel half's maps it writes.
+/// The maps of the kernel half that the child writes.
 pub struct Tables {
-    /// Rows, in memory that both have.
+    /// Rows, in memory that parent and child share.
     pub rows: &'static mut [u64],
     /// Descriptor of the map of blocks.
     pub blocks: i32,
-    /// ... of layouts of interpreters.
+    /// Descriptor of the map of interpreters' layouts.
     pub pythons: i32,
 }
 
@@ -86,21 +86,21 @@ pub struct Child<'o> {
     used: usize,
     without_rows: u64,
     files: Files,
-    /// Files that were met and are to be opened, blocks without rows in the order in which they were met: who is met first is most
-    /// often met again. Frames without names, and those that may have inlined functions, by file.
+    /// Files that were met and must be opened; blocks without rows in the order in which they were met: a block that is met first is most
+    /// often met again. Frames without names, and frames that may have inlined functions, by file.
     met: VecDeque<Told>,
     blocks: VecDeque<u64>,
     wanted: BTreeMap<u32, Vec<u64>>,
     inlined: BTreeMap<u32, Vec<u64>>,
     addresses: Vec<(u32, Vec<u64>)>,
-    /// Of files that are opened last: what waits for them.
+    /// Frames that wait for files that are opened last.
     put_off: BTreeMap<u32, Vec<u64>>,
-    /// Files that were looked at for Python.
+    /// Files that were checked for Python.
     asked: BTreeSet<u32>,
     budget: Budget,
-    /// CPU time that names have cost: the tables of samples to come must not wait for those of samples that were.
+    /// CPU time spent on names: tables for later samples must not wait for the names of earlier ones.
     naming: Duration,
-    /// Whole seconds of CPU time when the limit was moved last.
+    /// Whole seconds of CPU time when the limit was last raised.
     limited: Option<u64>,
     began: (Instant, SystemTime),
     is_over: bool,
@@ -135,7 +135,7 @@ impl<'o> Child<'o> {
         }
     }
 
-    /// Until it has said all after the window, or nobody listens. `news`: empties the ring, whose descriptor is `ring`, into this.
+    /// Work until all names after the window are reported, or the parent is gone. `news` returns the records of the ring with descriptor `ring`.
     pub fn work(&mut self, mut asked: File, ring: i32, mut news: impl FnMut() -> Vec<Vec<u8>>) {
         let mut text = Vec::new();
         let mut did = true;
@@ -159,7 +159,7 @@ impl<'o> Child<'o> {
         }
     }
 
-    /// The limit of CPU time is moved on with what was used.
+    /// Raise the limit of CPU time by the time used.
     fn limit_step(&mut self) {
         let used = used_s();
         if self.limited != Some(used) {
@@ -168,7 +168,7 @@ impl<'o> Child<'o> {
         }
     }
 
-    /// As long as the window lasts, not more than its part: tables have theirs, and names what is left of both.
+    /// Within the window it uses no more than its share: tables have a share of their own, and names get what is left of both.
     fn may_unwind(&self, times: u32) -> bool {
         self.is_over
             || Duration::from_nanos(thread_cpu_ns()).saturating_sub(self.naming) < self.part() * times
@@ -182,7 +182,7 @@ impl<'o> Child<'o> {
         self.budget.credit + self.began.0.elapsed().mul_f64(self.budget.share)
     }
 
-    /// A process may be gone a moment later: this comes first. False: there was none.
+    /// Open a file that was met. This comes first: a process may be gone a moment later. False: there was none.
     fn open_met(&mut self) -> bool {
         if !self.may_unwind(2) {
             return false;
@@ -192,7 +192,7 @@ impl<'o> Child<'o> {
         true
     }
 
-    /// Some names. False: there is none to be found, or not now.
+    /// Look up some names. False: there are none to be found, or not now.
     fn name(&mut self) -> bool {
         if !self.may_name() {
             return false;
@@ -209,7 +209,7 @@ impl<'o> Child<'o> {
         true
     }
 
-    /// What is asked. False: nobody is there any more.
+    /// Read requests. False: the parent is gone.
     fn hear(&mut self, asked: &mut File, ring: i32, text: &mut Vec<u8>, patience: Duration) -> bool {
         let of = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut ready = [of(asked.as_raw_fd()), of(ring)];
@@ -243,7 +243,7 @@ impl<'o> Child<'o> {
         }
     }
 
-    /// From the kernel half.
+    /// Take a record of the kernel half.
     fn take(&mut self, news: &[u8]) {
         let word = |at: usize| Some(u64::from_ne_bytes(news.get(at..at + 8)?.try_into().ok()?));
         match word(0).map(|what| what as u32) {
@@ -253,10 +253,10 @@ impl<'o> Child<'o> {
         }
     }
 
-    /// Rows of one block of code. False: there is none to be made.
+    /// Make the rows of one block of code. False: there are none to be made.
     fn make_rows(&mut self) -> bool {
         if self.is_over {
-            self.blocks.clear(); // nobody is sampled any more
+            self.blocks.clear(); // there are no more samples
         }
         let Some(block) = self.blocks.pop_front() else { return false };
         let Place::InFile { file, offset } = Place::of((1 << 63) | (block * BLOCK)) else { return true };
@@ -288,7 +288,7 @@ impl<'o> Child<'o> {
         true
     }
 
-    /// Names of one file's frames; `debug`: again, with what was inlined. False: there is none to be named.
+    /// Look up names of one file's frames; `debug`: again, with inlined functions. False: there are none.
     fn name_some(&mut self, debug: bool) -> bool {
         let queue = if debug { &mut self.inlined } else { &mut self.wanted };
         let Some((file, mut frames)) = queue.pop_first() else { return false };
@@ -331,7 +331,7 @@ impl<'o> Child<'o> {
         true
     }
 
-    /// False: nobody listens.
+    /// False: the parent is gone.
     fn say(&mut self, what: &Says) -> bool {
         let Ok(mut line) = serde_json::to_vec(what) else { return true };
         line.push(b'\n');
@@ -345,7 +345,7 @@ impl<'o> Child<'o> {
     }
 }
 
-/// CPU time of this process, in whole seconds, by the clock that its limit is of (kernel/time/posix-cpu-timers.c: CPUCLOCK_PROF of the own
+/// CPU time of this process, in whole seconds, by the clock that RLIMIT_CPU counts (kernel/time/posix-cpu-timers.c: CPUCLOCK_PROF of the own
 /// process).
 fn used_s() -> u64 {
     const OWN_TICKS: libc::clockid_t = !0 << 3;
@@ -355,7 +355,7 @@ fn used_s() -> u64 {
     used.tv_sec.max(0) as u64
 }
 
-/// Who has used so much CPU time ends (setrlimit(2): SIGXCPU). Where a lower limit was set by others, that stays.
+/// A process that has used so much CPU time ends (setrlimit(2): SIGXCPU). A lower limit that was set before stays.
 fn limit_cpu(seconds: u64) {
     let mut limit = libc::rlimit { rlim_cur: seconds, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a limit of this process alone, which is read, and then written.
@@ -366,7 +366,7 @@ fn limit_cpu(seconds: u64) {
     }
 }
 
-/// Into a map of the kernel half. One that is full keeps what it has.
+/// Write into a map of the kernel half. A full map keeps what it has.
 fn update<K, V>(map: i32, key: &K, value: &V) {
     // SAFETY: both are plain numbers of the sizes that the map has, and are read only.
     unsafe {
@@ -374,7 +374,7 @@ fn update<K, V>(map: i32, key: &K, value: &V) {
     }
 }
 
-/// The kernel's own code in each process (vdso(7)): ours is everybody's.
+/// The kernel's own code in each process (vdso(7)): it is the same in ours.
 fn vdso() -> Option<CodeFile> {
     const MOST: usize = 0x4000;
     // SAFETY: no arguments; the kernel says where it put it.

@@ -1,4 +1,4 @@
-//! ELF files, as far as the names of code and its callers need them. Nothing in them is believed: each access may fail.
+//! ELF files: the parts that are needed for the names of code and of its callers. Their content is not trusted: each access may fail.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -10,17 +10,17 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _}
 /// Where the names of symbols are.
 pub type StringTable<'d> = object::StringTable<'d>;
 
-/// A file in memory. If it is cut while it is read this process is killed: it is disposable.
+/// A file in memory. If the file is truncated while it is read, this process is killed: it is disposable.
 pub struct Mapped {
     at: *mut libc::c_void,
     size: usize,
 }
 
 impl Mapped {
-    /// All of it.
+    /// The whole file.
     pub fn of(file: &File) -> Option<Self> {
         let size = usize::try_from(file.metadata().ok()?.len()).ok().filter(|size| *size > 0)?;
-        // SAFETY: a mapping of its own that nobody writes through; the result is checked.
+        // SAFETY: a private mapping that is never written; the result is checked.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
         };
@@ -41,7 +41,7 @@ impl Drop for Mapped {
     }
 }
 
-/// A part of a file that is loaded.
+/// A loaded part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Its address.
@@ -59,7 +59,7 @@ pub struct Segment {
 pub struct Section<'d> {
     /// Its address.
     pub address: u64,
-    /// What is in it.
+    /// Its content.
     pub data: &'d [u8],
 }
 
@@ -67,12 +67,12 @@ pub struct Section<'d> {
 pub struct Elf<'d> {
     data: &'d [u8],
     header: &'d FileHeader64<Le>,
-    /// What is loaded.
+    /// The loaded parts.
     pub segments: Vec<Segment>,
 }
 
 impl<'d> Elf<'d> {
-    /// 64 bits, little endian.
+    /// A file of 64 bits, little endian.
     pub fn of(data: &'d [u8]) -> Option<Self> {
         let header = FileHeader64::<Le>::parse(data).ok()?;
         let segment = |one: &object::elf::ProgramHeader64<Le>| Segment {
@@ -86,7 +86,7 @@ impl<'d> Elf<'d> {
         Some(Elf { data, header, segments })
     }
 
-    /// The first section whose name is like this.
+    /// The first section for whose name `is_it` holds.
     pub fn section(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Section<'d>> {
         let all = self.header.sections(Le, self.data).ok()?;
         let named = |one: &&object::elf::SectionHeader64<Le>| {
@@ -106,7 +106,7 @@ impl<'d> Elf<'d> {
         all.iter().filter(named).map(range).collect()
     }
 
-    /// Address and size of a symbol that others may link to.
+    /// Address and size of a symbol that other files may link to.
     pub fn exported(&self, wanted: &[u8]) -> Option<(u64, u64)> {
         use object::read::elf::Sym as _;
         let all = self.header.sections(Le, self.data).ok()?;
@@ -127,14 +127,14 @@ impl<'d> Elf<'d> {
         symbols.iter().for_each(|one| told(one, strings));
     }
 
-    /// The address of a place in the file.
+    /// The address of an offset in the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         let within = |one: &&Segment| one.runs && offset >= one.offset && offset - one.offset < one.size;
         let one = self.segments.iter().find(within)?;
         one.address.checked_add(offset - one.offset)
     }
 
-    /// The place in the file of an address.
+    /// The offset in the file of an address.
     pub fn offset(&self, address: u64) -> Option<u64> {
         let within = |one: &&Segment| address >= one.address && address - one.address < one.size;
         let one = self.segments.iter().find(within)?;

@@ -1,4 +1,4 @@
-//! Functions of Go, from the table that its runtime has for itself: it is there in stripped programs, too.
+//! Functions of Go, from the table that Go's runtime needs itself: stripped programs have it, too.
 //!
 //! The format is that of debug/gosym (pclntab.go) and runtime/symtab.go: Go 1.16, 1.18, 1.20 and since.
 
@@ -8,18 +8,18 @@ const GO_1_16: u32 = 0xffff_fffa;
 const GO_1_18: u32 = 0xffff_fff0;
 const GO_1_20: u32 = 0xffff_fff1;
 const POINTER: usize = 8;
-/// Of a stretch of code: more are nonsense.
+/// The most frames of a stretch of code: a table with more is invalid.
 const MOST_FRAMES: usize = 65_536;
 
 /// The table.
 pub struct GoTable<'d> {
     data: &'d [u8],
     is_old: bool,
-    /// Address that functions are counted from.
+    /// The address that functions are counted from.
     text: u64,
     functions: usize,
     names: usize,
-    /// Of tables by place in the code.
+    /// Offset of the tables by place in the code.
     places: usize,
     table: usize,
 }
@@ -48,10 +48,10 @@ fn place(data: &[u8], at: usize) -> Option<usize> {
 }
 
 impl<'d> GoTable<'d> {
-    /// `None`: it is no program of Go, or of an older one.
+    /// `None`: it is no Go program, or one of an older version.
     pub fn of(elf: &Elf<'d>) -> Option<Self> {
         let data = elf.section(|name| name.ends_with(b".gopclntab"))?.data;
-        // What is linked by another linker has code of others first: where Go's begins is not known then.
+        // With another linker other code comes first in .text: where Go's code begins is not known then.
         let is_foreign = elf.section(|name| name == b".init").is_some();
         let text = elf.section(|name| name == b".text").filter(|_| !is_foreign);
         Self::parse(data, text.map(|text| text.address))
@@ -71,7 +71,7 @@ impl<'d> GoTable<'d> {
             }
             _ => return None,
         };
-        // Position-independent programs have it from a relocation, and since Go 1.26 it is not kept here.
+        // Position-independent programs get the address by a relocation, and since Go 1.26 it is not stored here.
         let text = match (text, code) {
             (0, code) if !is_old => code?,
             (text, _) => text,
@@ -101,7 +101,7 @@ impl<'d> GoTable<'d> {
         Some(low)
     }
 
-    /// How far sp is from the return address, by address: (from, words), in order; of the functions of a stretch of code.
+    /// How far sp is from the return address, by address: (from, words), in order, for the functions of a stretch of code.
     pub fn frames(&self, from: u64, to: u64) -> Vec<(u64, i64)> {
         let mut all = Vec::new();
         for at in self.before(from).unwrap_or(0).saturating_sub(1)..self.functions {
@@ -115,14 +115,14 @@ impl<'d> GoTable<'d> {
 
     /// runtime.pcvalue: differences of values and of places, both with seven bits a byte, from -1 and the function's begin on.
     fn frames_of(&self, begin: u64, function: usize, all: &mut Vec<(u64, i64)>) -> Option<()> {
-        // Behind the begin: name, size of arguments, where deferred calls return.
+        // After the begin: name, size of arguments, where deferred calls return.
         let field = self.table.checked_add(function)?.checked_add(self.width() + 12)?;
         let mut at = self.places.checked_add(usize::try_from(number(self.data, field, 4)?).ok()?)?;
         let (mut place, mut value, mut is_first) = (begin, -1i64, true);
         loop {
             let change = varint(self.data, &mut at)?;
             if change == 0 && !is_first {
-                all.push((place, -1)); // what follows may be another compiler's
+                all.push((place, -1)); // the code that follows may come from another compiler
                 return Some(());
             }
             is_first = false;
@@ -141,7 +141,7 @@ impl<'d> GoTable<'d> {
         let low = self.before(address)?;
         let (_, function) = self.entry(low.checked_sub(1)?)?;
         if low == self.functions {
-            // Behind the last there is its end alone.
+            // After the last function there is only its end.
             let end =
                 number(self.data, self.table.checked_add(low.checked_mul(2 * self.width())?)?, self.width())?;
             if address >= end.checked_add(self.text)? {

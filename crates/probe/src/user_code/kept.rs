@@ -1,4 +1,4 @@
-//! The files whose code runs, as the child has them: opened when they are met, and closed when nobody asks for them any more, so that
+//! The files whose code runs, as the child keeps them: opened when they are met, and closed when they are not used any more, so that
 //! a long window keeps no file system busy and no deleted file on its disk.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,14 +9,14 @@ use blazesym::symbolize::Symbolizer;
 use super::open::Told;
 use super::symbols_of::CodeFile;
 
-/// A file that was not asked for so long is closed.
+/// A file that was not used for so long is closed.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// A file, and what was read of it.
 pub struct Open {
     /// Its code.
     pub code: CodeFile,
-    /// Of this file alone: it is known by the number of its descriptor, which becomes another's when it is closed.
+    /// Only for this file: it is known by its descriptor's number, which another file gets after the close.
     pub symbolizer: Symbolizer,
 }
 
@@ -31,28 +31,28 @@ struct Known {
     told: Option<Told>,
     open: Option<Open>,
     used: Instant,
-    /// When its bytes were changed last, as it was opened first: a file that is written anew in its place has other code.
+    /// When its content was last changed, as seen at the first opening: a file that is rewritten in place has other code.
     changed: Option<(i64, i64)>,
 }
 
-/// All that were met.
+/// All files that were met.
 #[derive(Default)]
 pub struct Files {
     known: HashMap<u32, Known>,
-    /// On other hosts, and where a process has to answer: they are opened last, since that may never end.
+    /// Files on other hosts, or for which a process has to answer: they are opened last, because opening may never end.
     remote: VecDeque<Told>,
     closed: Option<Instant>,
 }
 
 impl Files {
-    /// One that is there anyway.
+    /// Add a file that is open already.
     pub fn keep(&mut self, file: u32, code: CodeFile) {
         let known =
             Known { told: None, changed: code.changed(), open: Some(Open::of(code)), used: Instant::now() };
         self.known.insert(file, known);
     }
 
-    /// One was met.
+    /// Add a file that was met.
     pub fn meet(&mut self, told: Told) {
         if told.is_remote() {
             self.remote.push_back(told);
@@ -68,12 +68,12 @@ impl Files {
         self.known.insert(told.index, Known { changed, open, used: Instant::now(), told: Some(told) });
     }
 
-    /// It was met, and may not be opened yet.
+    /// The file was met, but may not be opened yet.
     pub fn is_put_off(&self, file: u32) -> bool {
         self.remote.iter().any(|told| told.index == file)
     }
 
-    /// The next of those that were put off is opened: its number.
+    /// Open the next file that was put off: its number.
     pub fn open_next(&mut self) -> Option<u32> {
         let told = self.remote.pop_front()?;
         let file = told.index;
@@ -81,7 +81,7 @@ impl Files {
         Some(file)
     }
 
-    /// Opened again, if need be.
+    /// The file, opened again if needed.
     pub fn get(&mut self, file: u32) -> Option<&Open> {
         let known = self.known.get_mut(&file)?;
         known.used = Instant::now();
@@ -93,7 +93,7 @@ impl Files {
         known.open.as_ref()
     }
 
-    /// Close those that nobody asks for.
+    /// Close the files that are not used any more.
     pub fn close_idle(&mut self, now: Instant) {
         if self.closed.is_some_and(|at| now.duration_since(at) < IDLE / 10) {
             return;
@@ -135,13 +135,13 @@ mod tests {
         files.meet(told(7, &path, "ext4"));
         assert!(files.get(7).is_some() && is_open(&path));
         files.close_idle(Instant::now());
-        assert!(is_open(&path), "it was just asked for");
+        assert!(is_open(&path), "it was just used");
         files.closed = None;
         files.close_idle(Instant::now() + IDLE);
         assert!(!is_open(&path), "nothing keeps it busy");
         let rows = files.get(7).and_then(|open| open.code.rows(0));
         assert!(rows.is_some() || is_open(&path), "opened again");
-        // What is written over in its place has the same number, and may have as many bytes.
+        // A file that is overwritten in place has the same inode number, and may have the same size.
         files.closed = None;
         files.close_idle(Instant::now() + IDLE);
         let bytes = std::fs::read(&path).unwrap();

@@ -9,7 +9,7 @@ use crate::host::thread_cpu_ns;
 
 const WINDOW: Duration = Duration::from_millis(900);
 
-/// Works until it has had this much CPU time, and says how much it had.
+/// Works until it has had this much CPU time, and returns how much it had.
 #[inline(never)]
 fn innermost_of_three(ns: u64) -> u64 {
     let begin = thread_cpu_ns();
@@ -66,11 +66,11 @@ fn root_code_is_named_with_its_callers() {
     });
     assert!(all >= 100, "{all} samples");
     assert!(named * 10 >= all * 8, "{named} of {all} are named");
-    // Until its tables are there, frame pointers are followed, which this program has not.
+    // Until its tables are there, frame pointers are followed, which this program does not have.
     assert!(called * 10 >= all * 7, "{called} of {all} have their callers");
 }
 
-/// A C library that is not linked into its programs, if this machine has one.
+/// A C library as a shared library, if this machine has one.
 pub fn c_library() -> Option<std::path::PathBuf> {
     let folders = ["/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/lib"];
     folders.iter().map(|folder| std::path::Path::new(folder).join("libc.so.6")).find(|path| path.exists())

@@ -1,36 +1,36 @@
-//! Opens the file that somebody runs: also one that is deleted, or lies where only he sees it.
+//! Opens the file that a process runs: also a deleted file, or one that only that process's mount namespace has.
 //!
-//! Done by the child: a disk may be dead. Nothing here takes a process's mmap_lock but the last attempt, for what no path leads to.
+//! Done by the child: a disk may be dead. Only the last attempt takes the process's mmap_lock: for a file that no path leads to.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Types of file systems (`file_system_type.name`) that are another host's, or a process's. `virtiofs` is how a guest has its root.
+/// Types of file systems (`file_system_type.name`) on another host, or served by a process. `virtiofs` is the usual root of a guest.
 const REMOTE: [&str; 15] = [
     "nfs", "nfs4", "cifs", "smb3", "fuse", "fuseblk", "ceph", "afs", "coda", "lustre", "gpfs", "beegfs",
     "pvfs2", "autofs", "9p",
 ];
 
-/// A file as the kernel half tells of it.
+/// A file as the kernel half reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
     /// Its number.
     pub index: u32,
-    /// Who runs it.
+    /// The process that runs it.
     pub tgid: u32,
-    /// Inode, and bytes.
+    /// Inode.
     pub ino: u64,
     /// Bytes.
     pub size: u64,
     /// Where it is mapped.
     pub area: (u64, u64),
-    /// No folder has it any more.
+    /// It was deleted: no folder has it any more.
     pub is_deleted: bool,
     /// The type of its file system.
     pub fs: String,
-    /// As its owner sees it.
+    /// The path that its owner sees.
     pub path: PathBuf,
 }
 
@@ -57,20 +57,20 @@ impl Told {
         REMOTE.contains(&self.fs.as_str())
     }
 
-    /// What it is called in a sentence.
+    /// Its name in texts.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Open it; where it was found, if others may look beside it (debug files).
+    /// Open it; returns the path, too, because debug files may lie beside it.
     pub fn open(&self) -> Option<(File, PathBuf)> {
         let below = |root: &str| {
             let inner = self.path.strip_prefix("/").unwrap_or(&self.path);
             Path::new(root).join(inner)
         };
         let tgid = self.tgid;
-        // First where he sees it: at the same path of ours a dead disk may be. Of who is in a namespace of processes below ours
-        // the number is not known.
+        // First the path as that process sees it: at the same path here a dead disk may be mounted. The number of a process in a pid
+        // namespace below ours is not known.
         let own = || [below(&format!("/proc/{tgid}/root")), format!("/proc/{tgid}/exe").into()];
         let [in_root, exe] = (tgid != 0).then(own).map_or([None, None], |paths| paths.map(Some));
         let mut paths = [in_root, Some(self.path.clone()), exe].into_iter().flatten();
@@ -83,7 +83,7 @@ impl Told {
         })
     }
 
-    /// Overlay file systems and btrfs have device numbers of their own: number and size tell.
+    /// Overlay file systems and btrfs have device numbers of their own: inode number and size identify the file.
     fn is_it(&self, path: &Path) -> Option<File> {
         let about = std::fs::metadata(path).ok()?;
         let is_it = |about: &std::fs::Metadata| {
@@ -97,7 +97,7 @@ impl Told {
     }
 }
 
-/// What is no file any more when it is opened (a FIFO) does not hold us.
+/// A file that became a FIFO before it is opened must not block us.
 fn opened(path: &Path) -> Option<File> {
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()
 }
@@ -107,7 +107,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// From its parts, the last first, each with a zero behind it.
+/// A path from its parts: the last first, each with a zero after it.
 fn path(parts: &[u8]) -> PathBuf {
     let mut text = Vec::new();
     let parts: Vec<&[u8]> = parts.split(|byte| *byte == 0).filter(|part| !part.is_empty()).collect();
@@ -148,7 +148,7 @@ mod tests {
         let below_root = PathBuf::from(format!("/proc/{}/root{}", std::process::id(), one.display()));
         assert_eq!(told(&one, &one).open().unwrap().1, below_root);
         let gone = Told { tgid: 0, ..told(&one, &one) };
-        assert_eq!(gone.open().unwrap().1, one, "by its path, when the process is gone");
+        assert_eq!(gone.open().unwrap().1, one, "by its path, after the process has ended");
         assert!(told(&one, &other).open().is_none(), "number");
         assert!(Told { size: 2, ..told(&one, &one) }.open().is_none(), "size");
     }

@@ -1,4 +1,4 @@
-//! Code that is made at run time, by the maps that its makers write: /tmp/perf-PID.map (perf's tools/perf/Documentation/jit-interface.txt).
+//! Code that is made at run time, by the maps that JIT compilers write: /tmp/perf-PID.map (perf's tools/perf/Documentation/jit-interface.txt).
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,11 +13,11 @@ const MOST_BYTES: u64 = 64 << 20;
 pub struct PerfMap(Vec<(u64, u64, String)>);
 
 impl PerfMap {
-    /// Of process `tgid`, which was there at `since`: a map that was not written since then is of another that had its number.
+    /// The map of process `tgid`, which was met at `since`: an older map was written by another process with the same number.
     pub fn of(tgid: u32, since: SystemTime) -> Option<Self> {
         let in_its_root = format!("/proc/{tgid}/root/tmp/perf-{}.map", number_within(tgid).unwrap_or(tgid));
         let here = format!("/tmp/perf-{tgid}.map");
-        // Of one that has gone it is not known whose it was: only the administrator's map is believed.
+        // The user of a process that has ended is not known: only root's map is believed then.
         let owner = std::fs::metadata(format!("/proc/{tgid}")).map_or(0, |about| about.uid());
         let since = began(tgid).unwrap_or(since);
         [in_its_root, here].iter().find_map(|path| read(path, owner, since)).map(|text| Self::parse(&text))
@@ -32,7 +32,7 @@ impl PerfMap {
             (!name.is_empty()).then(|| (begin, size, name.to_owned()))
         };
         let mut rows: Vec<_> = text.lines().filter_map(row).collect();
-        rows.sort_by_key(|(begin, ..)| *begin); // stable: of what lay at one place the last is the newest
+        rows.sort_by_key(|(begin, ..)| *begin); // stable: among functions at one address the last is the newest
         PerfMap(rows)
     }
 
@@ -51,7 +51,7 @@ fn number_within(tgid: u32) -> Option<u32> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// When a process that is still there began: the time of its folder.
+/// When a living process began: the time of its folder.
 fn began(tgid: u32) -> Option<SystemTime> {
     let stat = std::fs::read_to_string(format!("/proc/{tgid}/stat")).ok()?;
     let ticks: u64 = stat.get(stat.rfind(')')?..)?.split(' ').nth(20)?.parse().ok()?;
@@ -62,7 +62,7 @@ fn began(tgid: u32) -> Option<SystemTime> {
     SystemTime::now().checked_sub(age)
 }
 
-/// No link is followed: /tmp is everybody's.
+/// No link is followed: every user can write to /tmp.
 fn read(path: &str, owner: u32, since: SystemTime) -> Option<String> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file: File = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

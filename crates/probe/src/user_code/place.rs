@@ -1,11 +1,11 @@
-//! A frame of user code as the kernel half notes it: one word.
+//! A frame of user code as the kernel half stores it: one word.
 
 use crate::bpf::constants::{python_h, user_places_h};
 
 /// Where a function was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// An address: memory that is no file's.
+    /// An address in memory that belongs to no file.
     Address(u64),
     /// In a file, by its number, at this offset in bytes.
     InFile {
@@ -14,9 +14,9 @@ pub enum Place {
         /// From its begin.
         offset: u64,
     },
-    /// In Python: the number of its code, and the instruction in it.
+    /// In Python: the number of the code object, and the instruction in it.
     Python {
-        /// Its number; 0: it has none.
+        /// The number of the code object; 0: it has none.
         code: u32,
         /// Its instruction, in code units.
         unit: u32,
@@ -24,7 +24,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What the word says.
+    /// Decodes the word.
     #[must_use]
     pub fn of(word: u64) -> Self {
         let (shift, unit_bits) = (user_places_h::FRAME_FILE_SHIFT, python_h::PYTHON_UNIT_BITS);

@@ -1,7 +1,7 @@
 //! Functions of Python: where CPython keeps them, by version (3.11 to 3.13), and what the kernel half read there.
 //!
 //! Fields are those of Include/internal/pycore_{runtime,interp,frame,code}.h and Include/cpython/pystate.h of the releases, for
-//! x86-64 and arm64. Since 3.13 the interpreter tells them itself (_Py_DebugOffsets, at the begin of _PyRuntime).
+//! x86-64 and arm64. Since 3.13 the interpreter has a table of them (_Py_DebugOffsets, at the begin of _PyRuntime).
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use crate::bpf::oncpu::{PythonCode, PythonLayout};
 const NOTHING: u32 = u32::MAX;
 /// The begin of _Py_DebugOffsets.
 const COOKIE: &[u8] = b"xdebugpy";
-/// Bytes of it that are looked at.
+/// The bytes of it that are read.
 const DEBUG_OFFSETS: usize = 576;
-/// A line of a table of lines is told by this many bytes at most.
+/// The most entries of a table of lines that are read.
 const MOST_ENTRIES: usize = 4096;
 
-/// Where fields are in the processes that run this file; `None`: it is no interpreter of a version that is known.
+/// Where fields are in the processes that run this file; `None`: it is no interpreter of a known version.
 pub fn layout(elf: &Elf<'_>) -> Option<PythonLayout> {
     let (version_at, _) = elf.exported(b"Py_Version")?;
     let (runtime, _) = elf.exported(b"_PyRuntime")?;
@@ -28,7 +28,7 @@ pub fn layout(elf: &Elf<'_>) -> Option<PythonLayout> {
         0x030d => fields_3_13(elf.bytes(runtime, DEBUG_OFFSETS)?)?,
         _ => return None,
     };
-    // What is to be added to the address of an area less its offset: of the code's segment these two differ.
+    // Address minus offset: the mapping of the code's segment has another difference than the segment itself.
     let segment = elf.segments.iter().find(|one| one.runs)?;
     let bias = segment.address.wrapping_sub(segment.offset);
     Some(PythonLayout { runtime: runtime.wrapping_sub(bias), ..fields })
@@ -76,7 +76,7 @@ fn fields_3_12() -> PythonLayout {
     }
 }
 
-/// As the interpreter says. Places in the struct: Include/internal/pycore_debug_offsets of 3.13.0, the same to its last release.
+/// The interpreter's own table. Offsets in the struct: Include/internal/pycore_debug_offsets of 3.13.0, the same up to its last release.
 fn fields_3_13(told: &[u8]) -> Option<PythonLayout> {
     if !told.starts_with(COOKIE) {
         return None;
@@ -111,7 +111,7 @@ fn fields_3_13(told: &[u8]) -> Option<PythonLayout> {
     })
 }
 
-/// What code objects are called, by their number.
+/// Names of code objects, by their number.
 #[derive(Default)]
 pub struct Codes(pub HashMap<u32, PythonCode>);
 
@@ -157,7 +157,7 @@ fn line(table: &[u8], first: i32, unit: u32) -> Option<i32> {
             13 | 14 => line = line.wrapping_add(signed(table, at)?),
             _ => {}
         }
-        // On to the next: its first byte alone has the highest bit.
+        // On to the next entry: only its first byte has the highest bit.
         while table.get(at).is_some_and(|byte| byte & 0x80 == 0) {
             at += 1;
         }

@@ -1,17 +1,17 @@
-//! Names of symbols as people read them: without what compilers and linkers add for themselves, and demangled as far as anybody can.
+//! Readable names of symbols: without the additions of compilers and linkers, and demangled as far as possible.
 
-/// What compilers put behind a dot and number: parts of one function, and functions for one caller.
+/// Suffixes of compilers with a dot before and a number after: parts of one function, and functions for one caller.
 const NUMBERED: &[&str] =
     &["cold", "part", "isra", "constprop", "lto_priv", "llvm", "clone", "__uniq", "specialized"];
-/// ... and without a number.
+/// The same without a number.
 const ALONE: &[&str] = &["cold", "localalias", "warm", "unlikely"];
-/// Of a demangled name; its sentences are cut earlier.
+/// The most of a demangled name; texts of a report cut it earlier.
 const MOST_BYTES: usize = 4096;
-/// What template packs without members leave behind, and what it should be.
+/// Remains of template packs without members, and their replacement.
 const EMPTY_PACKS: &[(&str, &str)] =
     &[(", >", ">"), ("<, ", "<"), (", , ", ", "), ("(, ", "("), (", )", ")"), (", &&)", ")"), (", &)", ")")];
 
-/// Of a name that is demangled or not. `has_dots`: in this file's language a name has dots of its own.
+/// The readable form of a name, mangled or not. `has_dots`: in this file's language a name has dots of its own.
 pub fn readable(name: &str, has_dots: bool) -> String {
     // glibc's `memcpy@@GLIBC_2.14`, the linker's `read@plt`.
     let is_plain = !name.contains(['(', '<', ' ']);
@@ -31,7 +31,7 @@ fn demangled(name: &str) -> Option<String> {
     cpp(name).or_else(|| coarse(name))
 }
 
-/// Each part of a name may stand for two of the one before it: what is longer than anybody reads is not written out.
+/// Each part of a name may stand for two of the one before it: names that are too long to read are not written out.
 fn cpp(name: &str) -> Option<String> {
     let symbol = cpp_demangle::Symbol::new(name).ok()?;
     let mut text = Bounded(String::new());
@@ -51,7 +51,7 @@ impl std::fmt::Write for Bounded {
     }
 }
 
-/// `read.constprop.0.cold`: what it was made of.
+/// `read.constprop.0.cold`: the name of the original function.
 fn without_suffixes(mut name: &str) -> &str {
     while let Some((begin, last)) = name.rsplit_once('.').filter(|(begin, _)| !begin.is_empty()) {
         let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,7 +67,7 @@ fn without_suffixes(mut name: &str) -> &str {
     name
 }
 
-/// The same, as demanglers tell it: "f(int) [clone .cold]".
+/// The same as demanglers write it: "f(int) [clone .cold]".
 fn without_clones(name: &str) -> &str {
     name.split_once(" [clone ").map_or(name, |(begin, _)| begin)
 }
@@ -80,7 +80,7 @@ fn without_empty_packs(name: &str) -> String {
     without_empty_references(&name)
 }
 
-/// A list of parameters that was a pack of references; behind a blank it is a reference to a function: `void (&)(int)`.
+/// A parameter list from an empty pack of references; after a blank it is a reference to a function: `void (&)(int)`.
 fn without_empty_references(name: &str) -> String {
     let mut kept = String::with_capacity(name.len());
     let mut rest = name;
@@ -101,7 +101,7 @@ fn without_empty_references(name: &str) -> String {
     kept
 }
 
-/// What no demangler takes (newer manglings, names that are cut, deeper than it follows): the names that it begins with (Itanium C++ ABI,
+/// For names that no demangler takes (newer manglings, cut names, names nested too deep): the names at its begin (Itanium C++ ABI,
 /// 5.1: `_ZN`, then each with its length).
 fn coarse(name: &str) -> Option<String> {
     let rest = name.strip_prefix("_Z")?;

@@ -1,5 +1,5 @@
-//! Names by one walk over a file's symbols, for all that is asked of it at once: an index of them, which is thrown away when they are
-//! told, would cost a hundred times as much.
+//! Finds names by one walk over a file's symbols, for all requested addresses at once: an index of them, which is thrown away after
+//! use, would cost a hundred times as much.
 
 use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym64};
 use object::endian::LittleEndian as Le;
@@ -7,16 +7,16 @@ use object::read::elf::Sym as _;
 
 use super::elf::{Elf, StringTable};
 
-/// What of a symbol says how good a name it is for the place, the best is the least: of several functions around a place the last that
-/// begins; of several names of one function one that others may call, without the underscores of a library's own, the shortest.
+/// How good a symbol's name is for the place; the least is the best: among several functions around a place the one that begins last;
+/// among several names of one function a name that others may call, without the underscores of a library's own names, the shortest.
 type Rank<'d> = (std::cmp::Reverse<u64>, bool, usize, usize, &'d [u8]);
 
-/// An address that is asked for, and the function that is known to begin before it (unwinding tables).
+/// A requested address, and the function that is known to begin before it (unwinding tables).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     /// In the file's own addresses.
     pub address: u64,
-    /// Where the function begins, if tables tell.
+    /// Where the function begins, if tables have it.
     pub begin: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub fn names<'d>(elf: &Elf<'d>, asked: &[Asked]) -> Vec<Option<&'d [u8]>> {
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         elf.each_symbol(kind, |symbol, strings| {
             let (from, size) = (symbol.st_value(Le), symbol.st_size(Le));
-            // What assemblers write may have no size: it counts where tables tell of a function that begins there.
+            // Symbols from assembler code may have no size: they count where tables have a function that begins there.
             let (all, end) = if size == 0 {
                 (&by_begin, from.saturating_add(1))
             } else {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::user_code::elf::Mapped;
 
-    /// Of the C library that is here: addresses of names that programs call, and what they are called.
+    /// Addresses of exported names of this machine's C library, and their names.
     #[test]
     fn a_function_of_many_names_has_the_one_that_programs_call() {
         let Some(path) = crate::user_code::live_tests::c_library() else {

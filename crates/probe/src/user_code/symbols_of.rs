@@ -15,18 +15,18 @@ use super::readable::readable;
 use super::scan::{self, Asked};
 use super::unwind::{self, Unwinding};
 
-/// Debug information is read where the file is no larger: reading costs some ten times as much memory as what is looked for.
+/// Debug information is read only in files up to this size: reading needs some ten times as much memory as the searched data.
 const MOST_DEBUG: u64 = 96 << 20;
-/// Sections by which more may be found: the last is the symbols of what was stripped, packed.
+/// Sections that may hold more names: the last has the packed symbols of a stripped file.
 const DEBUG: [&[u8]; 3] = [b".debug_info", b".zdebug_info", b".gnu_debugdata"];
-/// Bytes of a build id that count (SHA-1 has 20).
+/// Bytes of a build id that are read (SHA-1 has 20).
 const MOST_ID: usize = 32;
-/// Bytes of a build id that are shown: these tell files apart.
+/// Bytes of a build id that are shown: enough to tell files apart.
 const ID_SHOWN: usize = 6;
-/// Signs of a symbol's name that are kept: C++ writes whole types.
+/// Characters of a symbol's name that are kept: C++ names can hold whole types.
 const MOST_SIGNS: usize = 512;
 
-/// A file that somebody runs. Nothing that it hands out outlives it.
+/// A file whose code runs. Nothing that it returns outlives it.
 pub struct CodeFile {
     name: String,
     path: PathBuf,
@@ -34,21 +34,21 @@ pub struct CodeFile {
     elf: Option<Elf<'static>>,
     /// In hexadecimal digits; empty: it has none.
     build_id: String,
-    /// Where calls of other files are passed on (.plt): symbols before it reach over it.
+    /// Where calls into other files are passed on (.plt): symbols before it reach over it.
     passes_on: Vec<std::ops::Range<u64>>,
     size: u64,
     unwinding: OnceCell<Option<Unwinding<'static>>>,
     go: OnceCell<Option<GoTable<'static>>>,
-    /// What all of these read: declared, and dropped, last.
+    /// The memory that all of these read: declared, and dropped, last.
     _mapped: Option<Box<Mapped>>,
 }
 
 impl CodeFile {
-    /// Of what was told of it.
+    /// The code of a file that the kernel half reported.
     pub fn open(told: &Told) -> Self {
         let name = told.name();
         match told.open() {
-            // Not the path that it was found at: another file may be there by the time that it is read.
+            // Not by the path that it was found at: another file may be there when it is read.
             Some((file, _)) => {
                 let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 Self::of(name, file, own)
@@ -57,12 +57,12 @@ impl CodeFile {
         }
     }
 
-    /// It is not there, or another file is.
+    /// A file that is missing, or was replaced by another.
     pub fn not_found(told: &Told) -> Self {
         CodeFile { name: told.name(), ..Self::nowhere() }
     }
 
-    /// Of a file that is open.
+    /// The code of an open file.
     pub fn of(name: String, file: File, path: PathBuf) -> Self {
         let mapped = Mapped::of(&file).map(Box::new);
         // SAFETY: the mapping is dropped after all that borrows from it, and its bytes stay where they are when it is moved.
@@ -114,7 +114,7 @@ impl CodeFile {
         Some((about.mtime(), about.mtime_nsec()))
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -132,7 +132,7 @@ impl CodeFile {
         if go.is_none() && others.is_none() {
             return None;
         }
-        // A program of Go may have code of C in it, too.
+        // A Go program may contain C code, too.
         let mut rows = others.map(|unwinding| unwinding.rows(within)).unwrap_or_default();
         rows.extend(go.map(|go| unwind::rows_of_go(&go.frames(within.0, within.1))).unwrap_or_default());
         Some(unwind::in_block(rows, within, elf))
@@ -146,13 +146,13 @@ impl CodeFile {
         self.unwinding.get_or_init(|| Unwinding::of(self.elf.as_ref()?)).as_ref()
     }
 
-    /// Whether more names, and inlined functions, may be found by debug information.
+    /// Whether debug information may have more names, and inlined functions.
     pub fn has_debug(&self) -> bool {
         let has = |elf: &Elf<'_>| elf.section(|name| DEBUG.contains(&name)).is_some();
         self.size <= MOST_DEBUG && self.elf.as_ref().is_some_and(has) || self.has_debug_file()
     }
 
-    /// A file with its debug information, where distributions put them.
+    /// Whether there is a file with its debug information, where distributions put them.
     fn has_debug_file(&self) -> bool {
         let Some((first, rest)) = self.build_id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())
         else {
@@ -162,7 +162,7 @@ impl CodeFile {
         std::fs::metadata(path).is_ok_and(|about| about.len() <= MOST_DEBUG)
     }
 
-    /// Frames of each offset in it, innermost first. With a symbolizer: also those that were inlined.
+    /// Frames of each offset in it, innermost first. With a symbolizer: also inlined functions.
     pub fn frames(&self, debug: Option<&Symbolizer>, offsets: &[u64]) -> Vec<Vec<String>> {
         let Some(elf) = &self.elf else {
             return offsets.iter().map(|offset| vec![self.without_symbol(*offset)]).collect();
@@ -184,7 +184,7 @@ impl CodeFile {
             let symbol =
                 symbols.get(at).copied().flatten().map(|name| self.written(&String::from_utf8_lossy(name)));
             match (address, symbol, debug.get(at).and_then(|one| one.as_sym())) {
-                // What is no code was no return address.
+                // An address outside the code was no return address.
                 (None, ..) => vec!["[unknown]".to_owned()],
                 (Some(address), ..) if self.passes_on.iter().any(|plt| plt.contains(&address)) => {
                     vec![format!("plt of {}", self.name)]
@@ -204,12 +204,12 @@ impl CodeFile {
         names
     }
 
-    /// As its language writes it.
+    /// The name as its language writes it.
     fn written(&self, name: &str) -> String {
         readable(name, self.go().is_some()).chars().take(MOST_SIGNS).collect()
     }
 
-    /// A function of Go, or the place where the function begins.
+    /// The name of a Go function, or the place where the function begins.
     fn without_symbol(&self, offset: u64) -> String {
         let address = self.elf.as_ref().and_then(|elf| elf.address(offset));
         if let Some(name) = address.and_then(|address| self.go()?.name(address)) {
@@ -230,7 +230,7 @@ impl CodeFile {
     }
 }
 
-/// Of the note that the linker writes (elf(5)): a name of four bytes, "GNU", and the id.
+/// From the note that the linker writes (elf(5)): a name of four bytes, "GNU", and the id.
 fn build_id(elf: &Elf<'_>) -> String {
     let note = elf.section(|name| name == b".note.gnu.build-id");
     let id = note.and_then(|note| note.data.get(16..)).unwrap_or_default();

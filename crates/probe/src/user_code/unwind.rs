@@ -1,8 +1,8 @@
 //! Unwinding tables: from .eh_frame to rows that the kernel half searches (`user_stack.bpf.h`).
 //!
-//! DWARF 5, 6.4, and the x86-64 psABI, 3.7. Only what compilers write is kept: the caller's sp as sp or bp plus a number, the
-//! caller's bp at a place below it, the return address right below it. All else is a row that says "it cannot be found"; between
-//! functions the chain of frame pointers is all there is.
+//! DWARF 5, 6.4, and the x86-64 psABI, 3.7. Only the forms that compilers write are kept: the caller's sp as sp or bp plus a number, the
+//! caller's bp at a place below it, the return address right below it. Any other form becomes a row "it cannot be found"; between
+//! functions there is only the chain of frame pointers.
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, RegisterRule, UnwindContext,
@@ -16,13 +16,13 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
 /// A block of code, in bytes.
 pub const BLOCK: u64 = 1 << kinds::BLOCK_SHIFT;
-/// A block has fewer: one a byte is nonsense.
+/// A block has fewer rows: one per byte is invalid.
 const MOST_ROWS: usize = 1 << kinds::SEARCH_STEPS;
-/// Rows that are made for one block: its functions may begin before it. More are nonsense.
+/// The most rows that are made for one block: its functions may begin before it. More are invalid.
 const MOST_MADE: usize = 1 << 17;
-/// What no table tells of.
+/// Code that no table describes.
 const GAP: u64 = (kinds::UNWIND_BY_CHAIN as u64) << 24;
-/// Functions of a file. libLLVM has 200,000.
+/// The most functions of a file. libLLVM has 200,000.
 const MOST_FUNCTIONS: usize = 2_000_000;
 
 /// breg7 8, breg16 0, lit15, and, lit11, ge, lit3, shl, plus: sp + 8 + ((ip & 15) >= 11) * 8.
@@ -40,7 +40,7 @@ pub struct Unwinding<'d> {
     functions: Functions<'d>,
 }
 
-/// Address of each function, and the place of what is said of it, in order.
+/// Address of each function, and the offset of its unwinding data, in order.
 enum Functions<'d> {
     /// By the index that linkers write (.eh_frame_hdr; Linux Standard Base Core 5.0, 10.6.2): two numbers of 32 bits each, counted from
     /// `base`, the index's own address. libLLVM has 95,000: they are read where they lie.
@@ -72,7 +72,7 @@ impl Functions<'_> {
         }
     }
 
-    /// How many begin at or before an address.
+    /// How many functions begin at or before an address.
     fn before(&self, address: u64) -> usize {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -101,7 +101,7 @@ impl<'d> Unwinding<'d> {
         Some(Unwinding { frames: entries, bases, functions })
     }
 
-    /// The function around an address: where it begins.
+    /// The begin of the function around an address.
     pub fn function(&self, address: u64) -> Option<u64> {
         let (from, place) = self.functions.at(self.functions.before(address).checked_sub(1)?)?;
         let fde = self.fde(place)?;
@@ -112,7 +112,7 @@ impl<'d> Unwinding<'d> {
         self.frames.fde_from_offset(&self.bases, place.into(), EhFrame::cie_from_offset).ok()
     }
 
-    /// What holds from which address on, of the functions of a stretch of code.
+    /// The rows for the functions of a stretch of code: from which address on each holds.
     pub fn rows(&self, (from, to): (u64, u64)) -> Vec<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut context = UnwindContext::new();
@@ -144,7 +144,7 @@ fn indexed(header: &[u8], base: u64, frames: u64) -> Option<Functions<'_>> {
     (header.get(..4)? == KIND).then_some(Functions::Indexed { rows, base, frames })
 }
 
-/// ... by what is said of each, in order.
+/// The functions by their unwinding data, in order.
 fn listed(entries: &EhFrame<Slice<'_>>, bases: &BaseAddresses) -> Vec<(u64, usize)> {
     let mut all = entries.entries(bases);
     let mut functions = Vec::new();
@@ -174,7 +174,7 @@ pub fn addresses(elf: &Elf<'_>, block: u64) -> Option<(u64, u64)> {
     Some((shown(from), shown(to)))
 }
 
-/// What holds in a block, in order, by offset: of several rows for one place the last, and where a function ends the next one's.
+/// The rows of a block, in order, by offset: among several rows for one place the last counts, and where a function ends the next one's.
 pub fn in_block(mut rows: Vec<(u64, u64)>, (from, to): (u64, u64), elf: &Elf<'_>) -> Vec<u64> {
     rows.sort_by_key(|(at, row)| (*at, *row != GAP));
     let mut kept: Vec<(u64, u64)> = Vec::new();
@@ -213,7 +213,7 @@ impl Unwinding<'_> {
                 at.unsigned_abs() / 8
             }
             None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => 0,
-            // A signal's frame says so, and has it where the kernel half looks.
+            // The frame of a signal: its rule says so, and the kernel half knows where bp is.
             Some(_) => 0,
         };
         match row.cfa() {
@@ -232,7 +232,7 @@ impl Unwinding<'_> {
     }
 }
 
-/// Rows of a program of Go: its functions have their caller's bp right below the return address, if they have a frame.
+/// Rows of a Go program: its functions have their caller's bp right below the return address, if they have a frame.
 pub fn rows_of_go(frames: &[(u64, i64)]) -> Vec<(u64, u64)> {
     let row = |(at, below): &(u64, i64)| {
         let saved = if *below > 0 { 2 } else { 0 };
@@ -241,7 +241,7 @@ pub fn rows_of_go(frames: &[(u64, i64)]) -> Vec<(u64, u64)> {
     frames.iter().map(row).collect()
 }
 
-/// Of those that compilers and the C library write.
+/// A row for the expressions that compilers and the C library write.
 fn computed(code: &[u8], saved: u64) -> u64 {
     match code {
         _ if code == PLT => word(kinds::UNWIND_PLT, saved, 0),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::bpf::tested_c::Program;
 
-/// Feeds what comes ("1 id time") and what is done ("0 id time"), and prints how many were left alone, and how long any was.
+/// Feeds begins ("1 id time") and ends ("0 id time"), and prints how many requests were left alone, and for how long.
 const HARNESS: &str = r#"
 #include <stdio.h>
 #include "alone.bpf.h"
@@ -38,7 +38,7 @@ int main(void)
 }
 "#;
 
-/// (left alone, time alone) of requests that are there from and to some moments, all of which differ.
+/// (left alone, time alone) for requests that are there between given moments, all of which differ.
 fn seen(requests: &[(u64, u64)]) -> (u64, u64) {
     static BUILT: OnceLock<Program> = OnceLock::new();
     let mut events: Vec<(u64, u32, usize)> = Vec::new();
@@ -54,7 +54,7 @@ fn seen(requests: &[(u64, u64)]) -> (u64, u64) {
     (sums[0], sums[1])
 }
 
-/// The same, by looking at all of them.
+/// The same, by comparing all of them.
 fn wanted(requests: &[(u64, u64)]) -> (u64, u64) {
     let found_none =
         requests.iter().filter(|(at, _)| !requests.iter().any(|(from, to)| from < at && to > at));
@@ -67,7 +67,7 @@ fn wanted(requests: &[(u64, u64)]) -> (u64, u64) {
     sums
 }
 
-/// A large request at which small ones come and go: it was alone until the first of them came, and none of all was left alone.
+/// A large request during which small ones come and go: it was alone until the first of them came, and no request was left alone.
 #[test]
 fn a_request_is_alone_until_another_comes() {
     assert_eq!(seen(&[(100, 1000), (130, 150), (400, 420)]), (0, 30));

@@ -1,4 +1,4 @@
-//! Who queued block I/O about which file: from the rows of `block_files.bpf.h` to a table.
+//! Which process queued block I/O about which file: from the rows of `block_files.bpf.h` to a table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -22,15 +22,15 @@ unsafe impl plain::Plain for file_io {}
 // SAFETY: as above.
 unsafe impl plain::Plain for file_io_key {}
 
-/// What the kernel half has noted and nobody has taken.
+/// Rows of the kernel half that were not taken yet.
 pub(super) struct Seen {
     /// (key, row).
     pub rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What has an id.
+    /// Files that have an id.
     pub files: Vec<(Vec<u8>, Vec<u8>)>,
     /// Requests at the device.
     pub flights: Vec<(Vec<u8>, Vec<u8>)>,
-    /// When that was read.
+    /// When this was read.
     pub now: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn parts(key: &file_io_key) -> Key {
     (key.dev, key.op, key.tgid, key.file)
 }
 
-/// What a row of the kernel half says.
+/// One row of the kernel half.
 pub(super) fn row(row: &file_io) -> IoFile {
     IoFile {
         comm: text(&row.comm),
@@ -55,7 +55,7 @@ pub(super) fn row(row: &file_io) -> IoFile {
     }
 }
 
-/// One row a (process, device, direction, file), the most expensive first.
+/// One row per (process, device, direction, file), the most expensive first.
 pub(super) fn rows(seen: &Seen, taken: &Taken, root: &Path) -> Vec<IoFile> {
     let mut files: HashMap<u32, &IoFile> = taken.files.iter().map(|(id, file)| (*id, file)).collect();
     let told = seen.files.iter().map(|(_, file)| value::<block_file>(file));
@@ -100,7 +100,7 @@ pub(super) fn about(row: IoFile, file: &block_file) -> IoFile {
     IoFile { of, path, file_dev: number(file.dev), ino: file.ino, deleted: file.deleted != 0, ..row }
 }
 
-/// Its parts, last one first, each with a 0.
+/// Its parts, last one first, each ends with a 0.
 fn path(file: &block_file) -> String {
     let text: Vec<u8> = file.text.iter().take(file.size as usize).map(|c| *c as u8).collect();
     let mut parts: Vec<&[u8]> = text.split(|byte| *byte == 0).filter(|part| !part.is_empty()).collect();
@@ -120,8 +120,8 @@ fn path(file: &block_file) -> String {
     path
 }
 
-/// The most expensive ones; what is left as one row a (device, direction, process), and of those that are too many, too, as one a
-/// (device, direction).
+/// The most expensive rows stay. The rest is one row per (device, direction, process), and where these are too many, too, one per (device,
+/// direction).
 fn fewer(mut rows: Vec<IoFile>) -> Vec<IoFile> {
     let rest = cheapest(&mut rows);
     let mut by_process = summed(rest, |row| row.tgid);
@@ -158,7 +158,7 @@ fn summed(rows: Vec<IoFile>, process: fn(&IoFile) -> u32) -> Vec<IoFile> {
     sums.into_values().collect()
 }
 
-/// What another row counted, too.
+/// Add the counts of another row.
 pub(super) fn add(sum: &mut IoFile, row: &IoFile) {
     if sum.comm.is_empty() {
         sum.comm.clone_from(&row.comm);

@@ -1,4 +1,4 @@
-//! Whose file a request is about, on a real disk.
+//! The file that a request is about, on a real disk.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use crate::test_group::scratch;
 const PAGES: usize = 64;
 const PAGE: usize = 4096;
 
-/// Written out, and put out of the page cache.
+/// Written to disk, and evicted from the page cache.
 fn on_disk_only(path: &Path) -> File {
     fs::write(path, vec![7; PAGES * PAGE]).unwrap();
     let file = File::options().read(true).write(true).open(path).unwrap();
@@ -40,7 +40,7 @@ fn touch(file: &File) {
         .map(|page| u64::from(unsafe { at.cast::<u8>().add(page * PAGE).read_volatile() }))
         .sum();
     assert_eq!(sum, 7 * PAGES as u64);
-    // SAFETY: ours, and nobody has a reference into it.
+    // SAFETY: ours, and there is no reference into it.
     unsafe { libc::munmap(at, size) };
 }
 
@@ -97,7 +97,7 @@ fn root_a_request_is_about_the_file_whose_pages_it_reads_or_writes() {
         assert_eq!((row.of, row.deleted), (IoOf::File, deleted), "{what}: {row:?}");
         assert!(row.bytes >= (PAGES * PAGE) as u64 && row.device_ns > 0, "{what}: {row:?}");
     }
-    assert_eq!(of(&rows, &healthy, "read"), Vec::<&IoFile>::new(), "direct reads are about nobody's pages");
+    assert_eq!(of(&rows, &healthy, "read"), Vec::<&IoFile>::new(), "direct reads are about no file's pages");
     let unnamed = rows.iter().find(|row| row.tgid == std::process::id() && row.id == 0 && row.op == "read");
     assert!(unnamed.is_some_and(|row| row.bytes >= (PAGES * PAGE) as u64), "{rows:#?}");
 }
@@ -113,7 +113,7 @@ fn root_who_does_no_io_has_no_row() {
     assert_eq!(of(&probe.files(), &file, "read"), Vec::<&IoFile>::new());
 }
 
-/// More than the kernel half has room for, of a page each, out of the page cache.
+/// More than the kernel half has room for, of a page each, evicted from the page cache.
 fn crowd(folder: &Path) -> Vec<std::path::PathBuf> {
     let paths: Vec<_> = (0..9_000).map(|n| folder.join(format!("small-{n}"))).collect();
     for path in &paths {

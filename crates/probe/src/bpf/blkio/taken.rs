@@ -1,5 +1,5 @@
-//! Files and rows that were taken out of the kernel's tables within the window: these have room for so many, and who comes last in a
-//! long window is to have a name, too.
+//! Files and rows that were taken out of the kernel's tables within the window: these have limited room, and a process that comes late in a
+//! long window needs a name, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,16 +10,16 @@ use super::files::{self, Key};
 use super::skel::types::{block_file, file_io, file_io_key};
 use crate::bpf::value;
 
-/// The files of the most expensive rows stay in the kernel: they are the likeliest to be met again, and would be told anew. An eighth of the
-/// table at most: it is looked at again when half of it has come since.
+/// The files of the most expensive rows stay in the kernel: they are the likeliest to be seen again, and would be sent anew. An eighth of
+/// the table at most: it is checked again when half of it has come since.
 const HOT: usize = 256;
 /// Rows that are kept here: some times as many as a recording has.
 const MOST: usize = 4096;
 
-/// What was taken so far.
+/// Rows and files taken so far.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// Ids that had been given when it was taken last.
+    /// Ids that had been given at the last take.
     told: u32,
     pub rows: BTreeMap<Key, IoFile>,
     /// By id.
@@ -32,10 +32,10 @@ impl Taken {
         self.rows.clear();
     }
 
-    /// Take what there is, if files with so many ids have come since. Where the kernel cannot give and forget at once (before 5.14) all stays
-    /// where it is.
+    /// Take the rows and files, if files with so many ids have come since. Where the kernel cannot read and delete in one step (before
+    /// 5.14) all stay where they are.
     pub fn take(&mut self, told: u32, rows: &MapMut<'_>, files: &MapMut<'_>) {
-        // The table is half full then; under a limit of memory it is smaller.
+        // The table is half full then; with limited memory it is smaller.
         if told.wrapping_sub(self.told) < files.max_entries() / 2 {
             return;
         }
@@ -57,7 +57,7 @@ impl Taken {
                 self.files.entry(file.id).or_insert_with(|| files::about(IoFile::default(), &file));
             }
             if !hot.contains(&file.id) {
-                let _ = files.delete(&key); // it is told again, then
+                let _ = files.delete(&key); // the kernel half then sends it again
             }
         }
         self.keep_the_most_expensive();
@@ -81,7 +81,7 @@ impl Taken {
     }
 }
 
-/// All at once: after one that was deleted a walk begins anew, and rows that come meanwhile would make it last.
+/// All at once: after a deleted key a walk begins anew, and rows that come meanwhile would prolong it.
 fn keys(map: &MapMut<'_>) -> Vec<Vec<u8>> {
     map.keys().take(map.max_entries() as usize).collect()
 }

@@ -85,7 +85,7 @@ fn root_a_reader_still_held_is_counted_up_to_now() {
         assert!(began.elapsed() < Duration::from_secs(20), "the reader is not seen to be held");
     }
     assert!(Duration::from_nanos(held(probe.rows().unwrap())) <= began.elapsed() + Duration::from_millis(50));
-    group.set("blkio.throttle.read_bps_device", &format!("{dev} 0")); // let it go, or it cannot die
+    group.set("blkio.throttle.read_bps_device", &format!("{dev} 0")); // release it, or it cannot die
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn root_a_reader_without_a_limit_is_not_held() {
     assert!(seen.device_ns > 0 && Duration::from_nanos(seen.device_worst_ns) < took, "{seen:?} in {took:?}");
 }
 
-/// One reader meets nobody; of several at once most requests find another there, or are joined by one.
+/// One reader meets no other; of several at once most requests find another there, or another joins them.
 #[test]
 fn root_a_request_that_others_join_is_not_alone() {
     let Some(group) = Group::new("blkio") else { return };

@@ -1,4 +1,4 @@
-//! What ids of files are called: the kernel half tells parts, and here they are put together.
+//! Names of file ids: the kernel half sends parts, which are put together here.
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -11,7 +11,7 @@ pub use crate::bpf::constants::calls_h::OTHER_FILES as OTHER;
 use crate::bpf::value;
 use crate::redact;
 
-/// What is summed without its name.
+/// Calls that are summed without a name.
 pub const OTHER_FILES: &str = "[other files]";
 const AF_UNIX: u32 = libc::AF_UNIX as u32;
 const AF_INET: u32 = libc::AF_INET as u32;
@@ -42,7 +42,7 @@ impl Names {
         true
     }
 
-    /// The file's path or other name; `None`: the call has none.
+    /// The file's path or other name; `None`: the call has no name.
     pub fn of(&self, id: u32) -> Option<String> {
         if id == NO_NAME {
             return None;
@@ -61,7 +61,7 @@ impl Names {
         Some(redact::path(&called))
     }
 
-    /// As the caller wrote it, below the folder that it begins in.
+    /// The path as the caller wrote it, below the folder that it begins in.
     fn written(&self, name: &call_name, text: &[u8]) -> String {
         let text = String::from_utf8_lossy(text);
         let base = self.reported.get(&name.base).filter(|(base, _)| base.kind == kind::WALK);
@@ -77,7 +77,7 @@ impl Names {
     }
 }
 
-/// As /proc has it (fs/d_path.c).
+/// As /proc shows it (fs/d_path.c).
 fn deleted(name: &call_name, text: &[u8]) -> &'static str {
     if name.deleted != 0 && !is_unnamed(name, text.split(|byte| *byte == 0).next().unwrap_or_default()) {
         " (deleted)"
@@ -86,7 +86,7 @@ fn deleted(name: &call_name, text: &[u8]) -> &'static str {
     }
 }
 
-/// O_TMPFILE: d_tmpfile() calls it by its number, which would make a row of each.
+/// O_TMPFILE: d_tmpfile() names the file by its number, which would make a row of each.
 fn is_unnamed(name: &call_name, part: &[u8]) -> bool {
     part.strip_prefix(b"#").is_some_and(|ino| ino == name.ino.to_string().as_bytes())
 }

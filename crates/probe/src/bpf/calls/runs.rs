@@ -1,6 +1,6 @@
-//! Entries that nobody has had: CPUs take them in runs, so that no two give out the same one.
+//! Entries that no task has had: CPUs take them in runs, so that no two CPUs give out the same entry.
 //!
-//! What one CPU has taken, no other gives out: runs are short where there are many CPUs.
+//! An entry that one CPU has taken, no other gives out: runs are short where there are many CPUs.
 
 use std::ops::Range;
 
@@ -8,19 +8,20 @@ use libbpf_rs::{MapCore, MapFlags};
 
 /// At most so many entries are in a run: then filling takes a thousand calls.
 const LONGEST: u32 = 64;
-/// ... and a CPU holds at most two parts of all in so many that there are of CPUs: an eighth of all lies idle at worst.
+/// ... and a CPU holds at most two runs, each at most one of so many parts of its share of all entries: at worst an eighth of all lies
+/// idle.
 const PARTS: u32 = 16;
 
-/// Where they lie.
+/// Where the runs lie.
 pub struct Runs {
     named: Range<u32>,
-    /// For calls of which only the number is noted: the last quarter.
+    /// For calls with only their number noted: the last quarter.
     last: Range<u32>,
     each: u32,
 }
 
 impl Runs {
-    /// Of these entries, for so many CPUs.
+    /// Runs of these entries, for so many CPUs.
     pub fn of(entries: Range<u32>, cpus: u32) -> Self {
         let all = entries.end.saturating_sub(entries.start);
         let middle = entries.end.saturating_sub(all / 4);
@@ -28,7 +29,7 @@ impl Runs {
         Runs { named: entries.start..middle, last: middle..entries.end, each }
     }
 
-    /// Put them on their stacks, the first on top.
+    /// Push the runs onto their stacks, the first on top.
     pub fn fill(&self, named: &impl MapCore, last: &impl MapCore) -> libbpf_rs::Result<()> {
         self.push(&self.named, named)?;
         self.push(&self.last, last)

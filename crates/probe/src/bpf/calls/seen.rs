@@ -1,4 +1,4 @@
-//! What the probe saw, in words: ids of files have become names.
+//! The calls that the probe saw, with names in place of file ids.
 
 use std::mem::{offset_of, size_of};
 
@@ -33,7 +33,7 @@ pub struct Row {
     pub total_ns: u64,
     /// The longest.
     pub worst_ns: u64,
-    /// How it was spent.
+    /// By state.
     pub split: StateTimes,
 }
 
@@ -53,9 +53,9 @@ pub struct Single {
     pub at_ns: u64,
     /// How long it took, or has taken.
     pub ns: u64,
-    /// It has not come back.
+    /// It has not returned.
     pub open: bool,
-    /// How it was spent.
+    /// By state.
     pub split: StateTimes,
     /// The caller's user stack, innermost first.
     pub frames: Vec<u64>,
@@ -68,9 +68,9 @@ pub struct Raw {
     pub rows: Vec<Row>,
     /// Slow calls, calls whose stack was taken, and all that are open.
     pub singles: Vec<Single>,
-    /// How long a slow call is, at least; `None`: nobody asked.
+    /// How long a slow call is, at least; `None`: not requested.
     pub slow_ns: Option<u64>,
-    /// Single calls that were let go: others took longer.
+    /// Single calls that were dropped: others took longer.
     pub untold: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Slowest {
 }
 
 impl Slowest {
-    /// Twice as many as are reported: when they are there, the faster half goes.
+    /// Twice as many as are reported: when they are full, the faster half goes.
     const MOST: usize = 20_000;
 
     /// One more.
@@ -95,7 +95,7 @@ impl Slowest {
         }
     }
 
-    /// All, and how many are not among them.
+    /// All single calls, and how many were dropped.
     pub fn take(&mut self) -> (Vec<call_slow>, u64) {
         (std::mem::take(&mut self.kept), self.let_go)
     }
@@ -163,7 +163,7 @@ impl Single {
     }
 }
 
-/// What was not off the CPU was on it.
+/// Time that was not spent off the CPU was spent on it.
 fn mix(ns: u64, [runnable_ns, io_ns, blocked_ns, sleep_ns]: &[u64; 4]) -> StateTimes {
     let waits = StateTimes {
         runnable_ns: *runnable_ns,

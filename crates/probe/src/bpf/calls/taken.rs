@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::names;
 use super::skel::types::call_entry;
 
-/// Rows with a name that we keep, and as many again without: some 500 bytes each with all that is made of them.
+/// Rows with a name that we keep, and as many again without one: some 500 bytes each with everything that is made of them.
 const MOST: usize = 40_000;
 
 /// Sums by process, number and file.

@@ -1,4 +1,4 @@
-//! Threads of the test process make calls that are known, and the probe must have seen those and no others.
+//! Threads of the test process make known calls, and the probe must have seen those and no others.
 
 use std::ffi::CString;
 use std::io::{BufRead as _, Write as _};
@@ -56,7 +56,7 @@ fn open(path: impl AsRef<Path>) -> i32 {
     openat(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_RDWR)
 }
 
-/// Eight bytes, as eventfd wants them.
+/// Eight bytes, as eventfd requires.
 fn write(fd: i32, times: usize) {
     for _ in 0..times {
         // SAFETY: the buffer is as long as we say.
@@ -161,7 +161,7 @@ fn root_calls_are_counted_by_the_file_behind_the_descriptor() {
         pid,
         &[(READ, &path("sub/c"), 7), (OPENAT, &path("sub/c"), 1), (WRITE, &path("[unnamed]"), 8)],
     );
-    // What it was called when it was met: one file is one row.
+    // Its name when it was first seen: one file is one row.
     expect(&seen, pid, &[(WRITE, &path("gone"), 3), (WRITE, &path("kept (deleted)"), 4)]);
     expect(&seen, pid, &[(libc::SYS_fchdir as u32, &path("sub"), 1)]);
     let access = [libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2];
@@ -211,7 +211,7 @@ fn root_pipes_sockets_and_their_like_have_names() {
     let epoll = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait]
         .map(|nr| counts(&seen, pid, nr as u32, "[eventpoll]").0);
     assert_eq!(epoll.iter().sum::<u64>(), 1);
-    assert!(seen.rows.iter().all(|row| row.pid == pid), "nobody else is followed");
+    assert!(seen.rows.iter().all(|row| row.pid == pid), "no other thread is followed");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn root_times_are_those_of_the_callers_clock() {
     assert_eq!((row.count, &row.path), (40, &None));
     assert!(total <= spent && total.as_secs_f64() > 0.9 * spent.as_secs_f64(), "{total:?} of {spent:?}");
     assert_eq!(row.split.total_ns(), row.total_ns, "{row:?}");
-    assert!(row.split.sleep_ns >= 40 * 2_000_000, "a sleep is never shorter than asked for: {row:?}");
+    assert!(row.split.sleep_ns >= 40 * 2_000_000, "a sleep is never shorter than requested: {row:?}");
     assert!(row.worst_ns >= 2_000_000 && row.worst_ns <= row.total_ns);
 }
 
@@ -509,7 +509,7 @@ fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() 
         .spawn()
         .unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains("thread ")).expect("it tells its thread");
+    let line = lines.find(|line| line.contains("thread ")).expect("it prints its thread");
     let thread: u32 = line.split("thread ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert_ne!(thread, child.id());
     calls.follow(thread).unwrap();
@@ -522,7 +522,7 @@ fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() 
     assert!(seen.singles.is_empty(), "{:?}", seen.singles);
 }
 
-/// On a slow host it takes most of a second until the hooks are let go: what a call lasts beyond the window is not its time.
+/// On a slow host it takes most of a second to detach the hooks: the time of a call beyond the window does not count.
 #[test]
 fn root_what_is_called_behind_the_window_does_not_count() {
     let mut slot = MaybeUninit::uninit();

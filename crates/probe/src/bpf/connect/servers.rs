@@ -1,4 +1,4 @@
-//! Who listened where connections were refused.
+//! Which process listened where connections were refused.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,7 +38,7 @@ impl Servers {
         Servers(doors.into_iter().map(door).collect())
     }
 
-    /// Who was asked by whoever connects to `peer`. Who listens at all addresses does so at those of its network namespace: `own`.
+    /// The process that a client of `peer` asks. A process that listens at all addresses does so at those of its network namespace: `own`.
     pub fn at(&self, netns: u32, peer: SocketAddr, own: bool) -> Option<table::Server> {
         let at = |ip: IpAddr| self.0.get(&(netns, SocketAddr::new(ip, peer.port())));
         let any_v4 = || at(Ipv4Addr::UNSPECIFIED.into()).filter(|_| peer.is_ipv4());

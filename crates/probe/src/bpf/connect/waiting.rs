@@ -12,7 +12,7 @@ pub(super) const SLEEPS: u32 = 1;
 /// ... epoll or another thread watches it.
 pub(super) const WATCHES: u32 = 2;
 
-/// A task that wakes more often than this, per second of a retried connect, is about something else.
+/// A task that wakes more often than this, per second of a retried connect, does something else.
 /// Event loops with a housekeeping timer wake 1 to 10 times a second.
 const IDLE_WAKES_PER_SECOND: u64 = 20;
 
@@ -23,7 +23,7 @@ fn slept_through(p: &connect_pending) -> bool {
     p.how & (SLEEPS | WATCHES) != 0 && u128::from(p.wakes) <= idle
 }
 
-/// What a task has in flight to one peer.
+/// The connects that a task has in flight to one peer.
 #[derive(Default, Clone, Copy)]
 struct InFlight {
     blocked: i64,
@@ -75,7 +75,7 @@ fn note_moment(
     ns: u64,
     most: i64,
 ) {
-    /// More peers than this at one moment are not worth the time to tell apart.
+    /// With more peers than this at one moment, it is not worth the time to distinguish them.
     const TOLD_APART: usize = 16;
     if ns == 0 {
         return;

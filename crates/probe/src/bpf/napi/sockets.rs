@@ -1,4 +1,4 @@
-//! Whose receive queues are full: a few looks at all sockets, folded into one row a socket.
+//! Which sockets have full receive queues: a few walks over all sockets, folded into one row per socket.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
@@ -16,16 +16,16 @@ pub const WHAT: &str = whyslow_model::Probe::ReceiveQueues.word();
 
 /// A walk of all open files may take this long; a million files take about 0.15 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
-/// Looks between the first and the last: more tell apart a queue that is full now from one that always is ...
+/// Walks between the first and the last: more of them distinguish a queue that is full now from one that always is ...
 const EVERY: Duration = Duration::from_millis(500);
 /// ... as long as they take less than this share of the time. 0.1 % of a CPU.
 const MOST_SHARE: f64 = 0.001;
 /// Sockets that are followed. A socket is worth a row only if something happened to it.
 const MOST: usize = 8192;
-/// Fewer ticks of waiting are a moment.
+/// Fewer ticks of waiting are too short to count.
 const LEAST_HELD: u32 = 1;
 
-/// One socket, over several looks.
+/// One socket, over several walks.
 #[derive(Debug, Clone, Copy)]
 struct Followed {
     first: napi_socket,
@@ -37,11 +37,11 @@ struct Followed {
     worst: u32,
 }
 
-/// All sockets that had something to tell.
+/// All sockets with something to report.
 #[derive(Debug, Default)]
 pub struct Queues {
     seen: HashMap<(u64, u32, u32), Followed>,
-    /// Looks at which packets of any socket were in the queue of a device, by network namespace and name.
+    /// Walks at which packets of any socket were in the queue of a device, by network namespace and name.
     queued: HashMap<(u32, String), u64>,
     looks: u64,
     took: Duration,
@@ -51,7 +51,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Look at all sockets.
+    /// Read all sockets.
     pub fn look(&mut self, walk: &Link, at: Duration) -> Result<(), Missing> {
         let began = Instant::now();
         let found = read(walk)?;
@@ -61,7 +61,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Look again, if that is cheap.
+    /// Read them again, if that is cheap.
     pub fn look_again(&mut self, walk: &Link, at: Duration) -> Result<(), Missing> {
         let pause = EVERY.max(self.took.div_f64(MOST_SHARE));
         if self.looks == 0 || at.saturating_sub(self.looked) < pause { Ok(()) } else { self.look(walk, at) }
@@ -83,7 +83,7 @@ impl Queues {
             }
             let first = self.looks <= 1;
             let known = self.seen.entry(key).or_insert_with(|| Followed {
-                // What was not told at the first look had nothing to tell: it counts from zero.
+                // A socket that was not reported at the first walk had nothing to report: it counts from zero.
                 first: if first { s } else { napi_socket { drops: 0, held: 0, ..s } },
                 last: s,
                 looks: 0,
@@ -103,7 +103,7 @@ impl Queues {
         }
     }
 
-    /// One row a socket to which something happened.
+    /// One row per socket to which something happened.
     pub fn rows(&self, tick_ns: u64, window: Duration) -> Vec<table::Socket> {
         let most = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
         let mut rows: Vec<_> = self.seen.values().map(|s| self.row(s, tick_ns, most)).filter(tells).collect();
@@ -112,7 +112,7 @@ impl Queues {
     }
 
     fn row(&self, s: &Followed, tick_ns: u64, most: u64) -> table::Socket {
-        // Counters of 32 bits: they wrap. Of waits a wrap is not to be told from a socket that is not what it was.
+        // Counters of 32 bits: they wrap. For waits a wrap cannot be distinguished from another socket at the same address.
         let held = s.last.held.saturating_sub(s.first.held);
         let held = if held > LEAST_HELD { held } else { 0 };
         let address = |at, port| socket_address(at, port).to_string();
@@ -201,7 +201,7 @@ mod tests {
         let rows = reported(&[&[], &[queued], &[queued], &[socket(1, 7, 0, 1, 0)]]);
         let row = &rows[0];
         assert_eq!((row.queued, row.looks, row.device.as_str(), row.qdisc.as_str()), (2, 4, "eth0", "tbf"));
-        // A connection a request: each socket is met once or twice, two of them at one look.
+        // One connection per request: each socket is met once or twice, two of them at one walk.
         let other = |sk, device: &str| napi_socket { sk, device: named(device), ..queued };
         let rows = reported(&[
             &[queued],

@@ -1,5 +1,5 @@
-//! Samples that were taken out of the kernel's tables, kept small: who runs through much code is reported without his rarest
-//! stacks, and nobody is reported as less than he was met.
+//! Samples that were taken out of the kernel's tables, kept small: a thread that runs through much code is reported without its rarest
+//! stacks, and each thread is reported with all its samples.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ const MOST: usize = 65_536;
 /// Blocks of code that are kept, about 300 bytes each.
 const MOST_CODES: usize = 16_384;
 
-/// How often, and in which state of its registers (see [`Hit`]).
+/// Number of samples, and the state of the registers (see [`Hit`]).
 #[derive(Clone, Copy, Default)]
 pub struct Count {
     /// Samples.
     pub samples: u64,
-    /// ... with the registers of the one before.
+    /// ... with the same registers as in the sample before.
     pub same: u64,
-    /// ... behind a call that gave back 0.
+    /// ... after a call that returned 0.
     pub zero: u64,
     /// ... -EAGAIN.
     pub again: u64,
@@ -32,7 +32,7 @@ impl Count {
     }
 }
 
-/// Who, as the kernel half knows him, and in what.
+/// A thread, as the kernel half knows it, and its code.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     pid: u32,
@@ -45,7 +45,7 @@ struct Key {
 }
 
 impl Key {
-    /// Whose it is, and no more.
+    /// Its thread, and no more.
     fn bare(&self) -> Key {
         Key { ip: 0, call: -1, kernel_mode: 0, stacks: None, ..self.clone() }
     }
@@ -101,7 +101,7 @@ impl Gathered {
                 self.rows.keys().map(|key| (key.tgid, block(key.ip))).collect();
             self.codes.retain(|place, _| met.contains(place));
             if self.codes.len() >= MOST_CODES {
-                self.codes.clear(); // who is met again is kept again
+                self.codes.clear(); // a block that is sampled again is kept again
             }
         }
     }
@@ -116,7 +116,7 @@ impl Gathered {
         id
     }
 
-    /// The rarest rows lose their stacks until half of the room is free; if that does not help, whose they are.
+    /// The rarest rows lose their stacks until half of the room is free; if that does not suffice, also their thread.
     fn coarsen(&mut self) {
         self.coarsened += 1;
         let mut least = 1;

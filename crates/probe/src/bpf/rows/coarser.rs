@@ -1,16 +1,16 @@
-//! Fewer rows that tell the same time: lives that have ended and were short are reported by their sums alone, and so are the
-//! shortest waits of the others.
+//! Fewer rows with the same time in total: short lives that have ended are reported by their sums alone, and so are the shortest waits of
+//! the others.
 
 use std::collections::HashMap;
 
 use super::super::sched::{READY, sched_span};
 use super::{Comm, MOST, Rows, SpanRow};
 
-/// Rows of ended lives that stay: of the longest.
+/// Rows of ended lives that stay: the longest lives.
 const ENDED: usize = MOST / 4;
 /// All rows that stay.
 const STAY: usize = MOST / 2;
-/// Rows that stay because they are the only ones of their kind, to stand for those that do not.
+/// Rows that stay because they are the only ones of their kind, to stand for those that do not stay.
 const STANDING: usize = MOST / 8;
 /// A stretch without a wait that is longer than so many of the shortest waits stays apart.
 const STRETCH: u64 = 10;
@@ -45,7 +45,7 @@ struct Standing {
 }
 
 impl Rows {
-    /// Let go of lives and waits until half of the rows are left. Of a life that goes its exit has the sums.
+    /// Drop lives and waits until half of the rows are left. The exit of a dropped life has its sums.
     pub(super) fn coarsen(&mut self) {
         let (mut lives, life_of) = self.lives();
         choose(&mut lives);
@@ -79,7 +79,7 @@ impl Rows {
             }
         }
         self.spans.truncate(kept);
-        // Each is the last of its task: the order of the others is not asked for.
+        // Each is the last of its task: the order of the others does not matter.
         self.spans.extend(open.into_values().map(|span| SpanRow { span, ..SpanRow::default() }));
         self.forget_wakes();
     }
@@ -122,7 +122,7 @@ impl Rows {
         *weights.select_nth_unstable(over - 1).1
     }
 
-    /// Whether a row's wait is reported by one like it that stays; `next` is the place of the next one that stays.
+    /// Whether a row that stays reports this row's wait, because it is of the same kind; `next` is the place of the next one that stays.
     fn is_stood_for(&mut self, row: &SpanRow, standing: &mut Standing, next: usize) -> bool {
         let waited = row.span.woken.saturating_sub(row.span.at);
         if row.span.state as usize <= READY || waited == 0 {
@@ -168,7 +168,7 @@ impl Rows {
     }
 }
 
-/// The longest of those that have ended stay, as long as there is room.
+/// The longest ended lives stay, as long as there is room.
 fn choose(lives: &mut [Life]) {
     let mut ended: Vec<&mut Life> = lives.iter_mut().filter(|life| life.ended).collect();
     ended.sort_by_key(|life| std::cmp::Reverse(life.to.saturating_sub(life.from)));
@@ -179,7 +179,7 @@ fn choose(lives: &mut [Life]) {
     }
 }
 
-/// What is lost with a row, in time: its wait, or a part of its stretch.
+/// The time that is lost with a row: its wait, or a part of its stretch.
 fn weight(span: &sched_span) -> u64 {
     let stretch = span.to.saturating_sub(span.from) / STRETCH;
     span.to.saturating_sub(span.at).max(stretch)
@@ -198,7 +198,7 @@ fn dissolve(row: &mut SpanRow) {
     (row.stack, row.stands) = (None, 0);
 }
 
-/// What was `before` it becomes part of the row's sums.
+/// The time in `before` becomes part of the row's sums.
 fn prepend(span: &mut sched_span, before: &sched_span) {
     span.from = before.from;
     for (sum, more) in span.mixed.iter_mut().zip(before.mixed) {

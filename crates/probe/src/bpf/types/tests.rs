@@ -76,7 +76,7 @@ fn relocations(object: &[u8]) -> Vec<u32> {
     kinds
 }
 
-/// Who asks for the kernel's own number of a type (7) would be given ours; who compares whole types (12) looks behind pointers.
+/// An object that reads the kernel's own number of a type (7) would get ours; an object that compares whole types (12) follows pointers.
 #[test]
 fn objects_that_ask_for_more_are_relocated_against_all_types() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf");

@@ -1,5 +1,5 @@
-//! Limits above those that files show. In a container the files end at its own group, or are those of strangers; what holds
-//! the groups above holds us as well, and who meets it is killed.
+//! Limits above the visible groups. In a container the files end at its own group, or show other groups; the limits of the groups above
+//! hold for us as well, and a process that meets one is killed.
 
 use whyslow_model::Missing;
 
@@ -7,7 +7,7 @@ use super::{MEMORY_WHAT, MemoryLimit, NO_LIMIT, OwnLimits, Shown};
 use crate::bpf::own_memory::Group;
 
 impl OwnLimits {
-    /// ... with what the kernel's own memory tells of the groups that are not shown. Asked only if there may be such.
+    /// Adds what the kernel's own memory says about the groups that are not shown. Only read if there may be such groups.
     pub(super) fn with_what_is_above(
         mut self,
         shown: Shown,
@@ -18,12 +18,12 @@ impl OwnLimits {
         }
         match ask() {
             Ok(groups) => {
-                // Where a file made no sense, its group is asked for here, too.
+                // If a file could not be parsed, its group is also looked up here.
                 let shown = if self.memory.is_ok() { shown } else { Shown::default() };
                 self.memory = Ok(least(self.memory.ok().flatten(), tightest(&groups, shown)));
                 self.hides_memory = false;
             }
-            // Who may not ask may make no tables either: there is nothing to be shed.
+            // A process that may not read this may not make tables either: there is nothing to shrink.
             Err(Missing::NotAllowed { .. }) => {}
             Err(why) if self.memory == Ok(None) => {
                 let reason = format!("groups above those that are shown here may have one ({why})");
@@ -40,14 +40,15 @@ fn tightest(groups: &[Group], shown: Shown) -> Option<MemoryLimit> {
     let limit = |group: &Group| MemoryLimit {
         cgroup: group.path.clone(),
         limit: group.limit,
-        // The cache of those below that are shown is in it, and can be given back.
+        // The group's usage contains the page cache of the visible groups below it, which can be reclaimed.
         left: group.limit.saturating_sub(group.used.saturating_sub(shown.cache)),
         is_hidden: true,
     };
     above.map(limit).min_by_key(|limit| limit.left)
 }
 
-/// What is left of a shown limit is known, of a hidden one it may be the siblings' cache: with so little of the first, that decides.
+/// The rest of a visible limit is exact; under a hidden limit, used memory may be page cache of sibling groups. With so little left of
+/// the visible limit, that one decides.
 const LITTLE: u64 = 64 << 20;
 
 fn least(shown: Option<MemoryLimit>, hidden: Option<MemoryLimit>) -> Option<MemoryLimit> {

@@ -7,7 +7,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 const PID: u32 = 4711;
 
-/// A host of these files.
+/// A host with these files.
 fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -46,7 +46,7 @@ fn version_1_the_tightest_of_all_that_are_above_counts() {
         ("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "10000\n"),
         ("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"),
     ]);
-    // The outer one is larger, and less is left of it.
+    // The outer group has the larger limit, but less is left of it.
     assert_eq!(found.memory, Ok(Some(of("/a", 100 * MIB, 12 * MIB))));
     assert_eq!(found.cpu, Ok(Some(CpuLimit { cgroup: "/a".into(), cpus: 0.1 })));
     assert!(!found.hides_memory && !found.hides_cpu);
@@ -106,7 +106,7 @@ fn a_file_that_cannot_be_read_is_neither_no_limit_nor_no_use() {
     let unclear = |files: &[(&str, &str)]| matches!(limits(files).memory, Err(Missing::Unclear { .. }));
     assert!(unclear(&v2("max\n", "garbage\n", "max 1\n")), "memory.high may hold us");
     let found = limits(&v2("52428800\n", "garbage\n", "max 1\n"));
-    assert_eq!(found.memory.unwrap().unwrap().limit, 50 * MIB, "one that is known is reported");
+    assert_eq!(found.memory.unwrap().unwrap().limit, 50 * MIB, "the limit that is known is reported");
     let found = limits(&v2("garbage\n", "20971520\n", "max 1\n"));
     assert_eq!(found.memory.unwrap().unwrap().limit, 20 * MIB);
     let mut files = v2("52428800\n", "max\n", "max 1\n");
@@ -114,7 +114,7 @@ fn a_file_that_cannot_be_read_is_neither_no_limit_nor_no_use() {
         .iter_mut()
         .filter(|(name, _)| name.ends_with("memory.current"))
         .for_each(|file| file.1 = "garbage\n");
-    assert!(unclear(&files), "all that is used would pass for free");
+    assert!(unclear(&files), "else all used memory would pass for free");
 }
 
 /// Docker on version 1: the mount is that of our group, our path is the host's.
