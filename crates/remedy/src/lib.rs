@@ -1,11 +1,11 @@
-//! The only hand that changes a host.
+//! The only crate that may change a host.
 //!
-//! Every other crate looks and speaks; whatever writes to a host (a limit raised, a setting put back, an experiment that
-//! switches a suspect off and on) belongs here and nowhere else, so that "it changes nothing" can be checked by reading one
-//! crate. Each fix will be one file: its precondition, the old value saved first, the change, a guard that takes it back,
-//! and an entry in a journal from which it can be undone after a crash.
+//! All other crates only read and report. All code that writes to a host (raises a limit, restores a setting, switches a suspect off and
+//! on as an experiment) belongs here and nowhere else: then a reader can check "whyslow changes nothing" in one crate. Each fix will be
+//! one file: its precondition, the old value saved first, the change, a guard that reverts the change, and a journal entry that allows
+//! to undo the change after a crash.
 //!
-//! This version of whyslow changes nothing: the crate is empty on purpose, and its border stands (`.ci/borders`) before the
-//! first fix does. Fixes are words in a report, for people to carry out.
+//! This version of whyslow changes nothing: the crate is empty on purpose, and `.ci/borders` enforces its border before the first fix
+//! exists. A fix is a text in a report, which a user carries out.
 
 #![forbid(unsafe_code)]

@@ -30,32 +30,39 @@ pub const EXAMPLES: &str = "\
 Examples:
   sudo whyslow                          examine this host for 10 s
   sudo whyslow nginx                    why is this service slow?
-  sudo whyslow 4242 -v                  why is this process slow? with all reasons
-  sudo whyslow run -- git clone URL     where did its wall time go?
-  sudo whyslow attach 4242 --for 30s    ... of one that runs already
-  sudo whyslow chains                   wait chains of this host
-  sudo whyslow cpu                      speed of each CPU
+  sudo whyslow 4242 -v                  why is this process slow? (all details)
+  sudo whyslow run -- git clone URL     run a command: where does its time go?
+  sudo whyslow attach 4242 --for 30s    follow a running process for 30 s
+  sudo whyslow chains                   list the wait chains of this host
+  sudo whyslow cpu                      measure the speed of each CPU
   sudo whyslow record --for 30s -o host.why
-  whyslow report host.why               anywhere, later, without root
-  whyslow explain cpu-quota             how it is found, and its limits
-  whyslow doctor                        which capabilities are available";
+  whyslow report host.why               later, on any host, without root
+  whyslow explain cpu-quota             how this rule works, and its limits
+  whyslow doctor                        what this kernel lets whyslow measure";
 
-/// What the exit status means.
+/// Below the help of `whyslow`, and in its man page: what each exit status means.
 pub const STATUS: &str = "\
 Exit status:
-  0  looked, and found no cause (risks and \"cannot tell\" alone are 0)
-  1  found at least one cause
-  2  could not look, or could not do what was asked
-chains: 1 if a chain is reported; cpu: 1 if a slow CPU cost somebody time;
-attach, locks: 0 if they looked;
-run: the command's own; 128 + n if signal n ended it, 130 if a second
-     Ctrl-C ended the waiting for it; 125 if whyslow failed, 126 if the
-     command could not be executed, 127 if there is no such command";
+  0  no cause found (risks and \"cannot tell\" alone are 0)
+  1  at least one cause found
+  2  whyslow could not look, or could not do what was requested
 
-/// Ask a Linux host why it is slow
+  chains          1 if it reports a chain, else 0 or 2
+  cpu             1 if a slow CPU cost a task time, else 0 or 2
+  attach, locks   0 if they could look, else 2
+  run             the exit status of the command, or
+                  128 + n if signal n ended the command
+                  128 + n if whyslow got signal n twice (Ctrl-C: 130);
+                          the command goes on
+                  125     if whyslow failed
+                  126     if the command could not be executed
+                  127     if the command was not found";
+
+/// whyslow names the process, lock, quota or device that slows a Linux host, with the time lost and a command to verify it
 ///
-/// Without a verb, whyslow examines this host for 10 seconds and reports where the time went, who lost how much of it to
-/// what, how to check that by hand, and what would help. It changes nothing.
+/// Without a verb, whyslow observes this host for 10 seconds. It reports where the time went, which tasks lost time and how much,
+/// what caused each loss, how to verify the cause by hand, and what would help. It changes nothing on the host. Run it as root:
+/// BPF needs root, and without BPF whyslow reports only what files in /proc and /sys show.
 #[derive(Debug, Parser)]
 #[command(
     name = "whyslow",
@@ -77,34 +84,34 @@ pub struct Cli {
 enum Verb {
     /// Examine this host (the default)
     Exam(exam::Args),
-    /// Run a command and show where its wall time went, and who made it wait
+    /// Run a command, and report where its wall time went and what made it wait
     Run(run::Args),
-    /// Attach to running processes and show where their wall time goes, and who makes them wait
+    /// Follow running processes, and report where their wall time goes and what makes them wait
     Attach(attach::Args),
-    /// Show the wait chains of this host, from the waiter to the culprit
+    /// List the wait chains of this host, each from the waiter to the culprit
     Chains(chains::Args),
-    /// List contended kernel locks, their waiters and holders
+    /// List the contended kernel locks of this host, with their waiters and holders
     Locks(locks::Args),
-    /// Show the speed of each CPU, and why one is slow
+    /// Measure the speed of each CPU, and report why a CPU is slow
     Cpu(cpu::Args),
-    /// Record a window of this host to a file
+    /// Record a window of this host to a file, for `whyslow report`
     Record(record::Args),
-    /// Examine a recording
+    /// Examine a recording, on any host, without root
     Report(report::Args),
-    /// List the rules
+    /// List the rules: the questions that whyslow answers about a host
     Rules(rules::Args),
     /// Explain a rule: what it finds, how, and its limits
     Explain(explain::Args),
-    /// Show which capabilities this kernel offers, and what is lost without the others
+    /// List the capabilities of this kernel, and what whyslow cannot see without the missing ones
     Doctor(doctor::Args),
     /// Print a shell completion script
     Completions(completions::Args),
-    /// Print the man page
+    /// Print the man page (roff)
     Man,
 }
 
 impl Cli {
-    /// Do what was asked; the answer goes to `out`.
+    /// Runs the verb, and writes the answer to `out`.
     pub fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.verb {
             None => exam::run(&self.exam, out),
@@ -125,12 +132,12 @@ impl Cli {
     }
 }
 
-/// Their names.
+/// The names of all verbs.
 fn verbs() -> Vec<String> {
     Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect()
 }
 
-/// The exit status of what is no command line, or asks for help. Of `run`, 2 may be the command's own.
+/// The exit status for an invalid command line, and for a request for help. An invalid `run` is 125: 2 may be the command's own status.
 #[must_use]
 pub fn status(reported: &clap::Error) -> u8 {
     let is_run = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");

@@ -1,4 +1,4 @@
-//! The verbs, one file each: arguments, one function, an outcome.
+//! The verbs, one file each. A file holds the arguments, and one function that returns an outcome.
 
 pub mod attach;
 pub mod chains;

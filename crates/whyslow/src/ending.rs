@@ -1,10 +1,10 @@
-//! It always ends: a look that makes no step any more is ended by a timer's signal, whatever our threads are at. So is one
-//! that was asked twice to end and has not done so.
+//! The watchdog: whyslow always ends. If whyslow makes no step any more, a timer's signal ends it, whatever its threads do. The
+//! signal also ends whyslow after a second request to end that it has not followed in time.
 //!
-//! CPU time that we used is a step, too, up to what no part of a look takes: a host that is so slow that we get a hundredth
-//! of a CPU is the one that we were asked about.
+//! CPU time that whyslow used counts as a step, too, up to a bound that no part of its work needs: a host on which whyslow gets a
+//! hundredth of a CPU is a host that it must examine.
 //!
-//! What runs in the signal's handler allocates nothing and waits for nobody.
+//! The signal handler allocates nothing and waits for nothing.
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use crate::launch::inherited;
 
-/// How often it is looked whether there was a step.
+/// The watchdog checks this often whether there was a step.
 const TICK: libc::timeval = libc::timeval { tv_sec: 15, tv_usec: 0 };
-/// Ticks without a step after which nobody hopes any more: a minute at least, for the first may come right after the step.
+/// After so many ticks without a step whyslow ends: at least a minute, because the first tick may come right after the step.
 const PATIENCE: u32 = 5;
-/// Who was asked twice has so long to tell what it has seen. Two seconds are promised.
+/// After the second request to end, whyslow has this time left for its report. README.md promises two seconds.
 const LAST_WORDS: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 400_000 };
 const NEVER: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 0 };
 
-/// Who used less CPU time than this since the last tick, in ns, waits for something else than a CPU: it is a thousandth of
-/// one. The tick itself takes up to a millisecond, and more where its pages were taken away: a bound of one kept a
-/// stuck look alive for 22 minutes.
+/// If whyslow used less CPU time than this since the last tick, in ns, it waits for something else than a CPU: this is a thousandth of
+/// a CPU. The tick itself takes up to a millisecond, and more if its pages were evicted: a bound of one millisecond kept a stuck
+/// whyslow alive for 22 minutes.
 static LEAST_CPU: AtomicU64 = AtomicU64::new(15_000_000);
-/// A part of a look that has used more CPU time than this, in ns, comes to no end: to judge a large host is one part, and
+/// A step that has used more CPU time than this, in ns, does not end any more. The longest step is to judge a large host, which
 /// takes 7 s.
 static MOST_CPU: AtomicU64 = AtomicU64::new(60_000_000_000);
 /// CPU time at the last step, and at the last tick.
@@ -35,10 +35,10 @@ static STILL: AtomicU32 = AtomicU32::new(0);
 static STATUS: AtomicI32 = AtomicI32::new(0);
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 static DOING: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// A command of ours whose status is worth more than ours; 0: none.
+/// The pid of the command of `whyslow run`, whose status is more important than ours; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// From now on there must be steps. `status`: with which to exit if there are none.
+/// Starts the watchdog: from now on there must be steps. `status`: the exit status if there are none.
 pub fn begin(status: u8) {
     STATUS.store(status.into(), Ordering::Relaxed);
     went_on();
@@ -46,18 +46,18 @@ pub fn begin(status: u8) {
     set_timer(TICK);
 }
 
-/// The same while a command of ours runs: if it has ended by then, we exit as it did.
+/// As [`begin`], while the command of `whyslow run` runs: if the command has ended by then, whyslow exits with its status.
 pub fn begin_beside(status: u8, command: u32) {
     COMMAND.store(command.cast_signed(), Ordering::Relaxed);
     begin(status);
 }
 
-/// The command has been waited for: its number is nobody's any more.
+/// The command has been waited for: the kernel may give its pid to another process.
 pub fn forget_command() {
     COMMAND.store(0, Ordering::Relaxed);
 }
 
-/// It goes on, with this.
+/// A new step begins; `doing` names it.
 pub fn step(doing: &'static CStr) {
     DOING.store(doing.as_ptr().cast_mut(), Ordering::Relaxed);
     went_on();
@@ -68,14 +68,15 @@ fn went_on() {
     STILL.store(0, Ordering::Relaxed);
 }
 
-/// The answer is there: whoever reads it may take his time. Who was asked twice has no more than before.
+/// The answer is complete: stops the watchdog, because the reader of the answer may be slow. After a second request to end, the
+/// deadline stays.
 pub fn done() {
     if !AT_ONCE.load(Ordering::Relaxed) {
         set_timer(NEVER);
     }
 }
 
-/// It was asked a second time to end, by a signal: with the status of that, if it does not come to its end by itself. May be
+/// A signal asked whyslow a second time to end. If whyslow does not end by itself, it ends with the status of this signal. May be
 /// called in a handler.
 pub fn soon(signal: libc::c_int) {
     STATUS.store(128 + signal, Ordering::Relaxed);
@@ -85,7 +86,7 @@ pub fn soon(signal: libc::c_int) {
 }
 
 fn listen() {
-    // SAFETY: an all-zero sigaction and signal set are valid. Whoever started us may have held SIGALRM back.
+    // SAFETY: an all-zero sigaction and signal set are valid. SIGALRM is unblocked, because our parent may have blocked it.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = tick as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -98,7 +99,7 @@ fn listen() {
     }
 }
 
-/// The interval lets a stopped process (Ctrl-Z) that goes on see one tick, and then have its minute.
+/// The interval: a process that was stopped (Ctrl-Z) and continues sees one tick, and then has its full minute.
 fn set_timer(time: libc::timeval) {
     let first = callers_alarm()
         .filter(|left| !is_set(time) || (left.tv_sec, left.tv_usec) < (time.tv_sec, time.tv_usec));
@@ -111,7 +112,7 @@ fn is_set(time: libc::timeval) -> bool {
     (time.tv_sec, time.tv_usec) != (0, 0)
 }
 
-/// The time until the alarm of whoever started us; no less, or it would be waited for once more.
+/// The time until the alarm that our parent set; rounded up, because a tick before the alarm is due would wait once more.
 fn callers_alarm() -> Option<libc::timeval> {
     let due = inherited::alarm()?;
     let left = due.saturating_sub(inherited::now()).max(1).div_ceil(1_000) + 1;
@@ -121,7 +122,7 @@ fn callers_alarm() -> Option<libc::timeval> {
     })
 }
 
-/// It ends us as it would have: by its signal, when the handler has returned.
+/// Ends whyslow as the alarm would have without the watchdog: by SIGALRM, when the handler has returned.
 fn end_by_callers_alarm() {
     // SAFETY: both calls are async-signal-safe.
     unsafe {
@@ -136,11 +137,11 @@ extern "C" fn tick(_signal: libc::c_int) {
         return end_by_callers_alarm();
     }
     if AT_ONCE.load(Ordering::Relaxed) {
-        say(c"whyslow: asked twice to end, it ended without its report\n");
+        say(c"whyslow: asked twice to end, whyslow ended without a report\n");
         end(STATUS.load(Ordering::Relaxed));
     }
     if alarm.is_some() {
-        set_timer(TICK); // it may be due before the next tick
+        set_timer(TICK); // the parent's alarm may be due before the next tick
     }
     if is_at_work() {
         STILL.store(0, Ordering::Relaxed);
@@ -149,15 +150,15 @@ extern "C" fn tick(_signal: libc::c_int) {
     if STILL.fetch_add(1, Ordering::Relaxed).saturating_add(1) < PATIENCE {
         return;
     }
-    say(c"whyslow: the look did not come to its end, and was ended: for a minute there was no step in ");
+    say(c"whyslow: cannot finish: no progress for a minute while ");
     let doing = DOING.load(Ordering::Relaxed);
     // SAFETY: only pointers of static strings are stored.
-    say(if doing.is_null() { c"its beginning" } else { unsafe { CStr::from_ptr(doing) } });
-    say(c"; it changed nothing on this host\n");
+    say(if doing.is_null() { c"starting" } else { unsafe { CStr::from_ptr(doing) } });
+    say(c"; whyslow changed nothing on this host\n");
     end(of_command().unwrap_or_else(|| STATUS.load(Ordering::Relaxed)));
 }
 
-/// Whether there was work since the last tick, and not yet more of it than any part of a look is.
+/// Whether whyslow used CPU time since the last tick, and the current step has not yet used more than any step needs.
 fn is_at_work() -> bool {
     let now = whyslow_probe::process_cpu_ns();
     let since_tick = now.saturating_sub(AT_TICK.swap(now, Ordering::Relaxed));
@@ -167,7 +168,7 @@ fn is_at_work() -> bool {
 
 fn say(words: &CStr) {
     let bytes = words.to_bytes();
-    // SAFETY: a live buffer. A stderr that takes nothing must not keep us: it is asked first.
+    // SAFETY: a live buffer. A write to a full pipe would block: poll(2) first.
     unsafe {
         let mut ready = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
         if libc::poll(&raw mut ready, 1, 0) > 0 {
@@ -177,7 +178,7 @@ fn say(words: &CStr) {
 }
 
 fn end(status: libc::c_int) -> ! {
-    // SAFETY: ends all threads; nothing is left to be done.
+    // SAFETY: ends all threads; no work is left.
     unsafe { libc::_exit(status) }
 }
 
@@ -201,11 +202,11 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a child that does this, and what it says.
+    /// The exit status of a child that runs `work`, and what it writes to stderr.
     fn ended(work: fn()) -> (libc::c_int, String) {
         let mut ends = [0; 2];
         let mut status = 0;
-        // SAFETY: between fork and the end the child makes system calls only; the descriptors are nobody else's.
+        // SAFETY: between fork and the end the child makes system calls only; no other code has the descriptors.
         unsafe {
             assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
             let pid = libc::fork();
@@ -249,16 +250,16 @@ mod tests {
         });
         assert_eq!(status, 2, "{said}");
         assert!(
-            said.starts_with("whyslow: the look did not come to its end") && said.contains("in looking;"),
+            said.starts_with("whyslow: cannot finish: no progress ") && said.contains("while looking;"),
             "{said}"
         );
     }
 
-    /// A minute at least, and the first tick may come right after a step.
+    /// The ticks last at least a minute; the first tick may come right after a step.
     #[test]
     fn the_timer_is_set_and_its_ticks_are_a_minute() {
         assert!(TICK.tv_sec * i64::from(PATIENCE - 1) >= 60);
-        // Who gets a hundredth of a CPU is at work.
+        // A process that gets a hundredth of a CPU is at work.
         assert!(LEAST_CPU.load(Ordering::Relaxed) <= TICK.tv_sec.unsigned_abs() * 1_000_000_000 / 100);
         let (status, _) = ended(|| {
             begin(2);
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A minute without a step, scaled down to 400 ms: half a second of work in it is not stuck, it is slow.
+    /// A minute without a step, scaled down to 400 ms: a whyslow that works for half a second meanwhile is slow, not stuck.
     #[test]
     fn timed_who_has_work_and_gets_cpu_time_for_it_is_left_alone() {
         let (status, said) = ended(|| {
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!((status, said.as_str()), (77, ""));
     }
 
-    /// A tick costs CPU time by itself: 0.1 to 0.6 ms on an idle host, more where its pages were taken away meanwhile.
+    /// A tick itself costs CPU time: 0.1 to 0.6 ms on an idle host, more if its pages were evicted meanwhile.
     #[test]
     fn timed_the_cost_of_the_ticks_is_no_work() {
         let (status, said) = ended(|| {
@@ -364,7 +365,7 @@ mod tests {
             spin(Duration::from_secs(60));
         });
         assert_eq!(status, 2, "{said}");
-        assert!(said.contains("in looking;"), "{said}");
+        assert!(said.contains("while looking;"), "{said}");
     }
 
     #[test]
@@ -389,7 +390,7 @@ mod tests {
                 // SAFETY: ends this process.
                 unsafe { libc::_exit(9) };
             }
-            // It has ended, and nobody has asked how: not a matter of who gets a CPU first.
+            // Wait until the child has ended, and leave its status to be read: the test must not depend on the scheduler.
             // SAFETY: all-zero is a valid siginfo, to be filled.
             unsafe {
                 let mut info = std::mem::zeroed::<libc::siginfo_t>();

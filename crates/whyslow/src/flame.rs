@@ -1,9 +1,9 @@
-//! `--flame`: from a recording to an SVG.
+//! `--flame`: draws a recording as an SVG.
 
 use anyhow::Result;
 use whyslow_model::Recording;
 
-/// Flame graphs of a recording, as one SVG.
+/// The flame graph of a recording, as one SVG.
 pub fn draw(recording: &Recording) -> Result<String> {
     let picture = whyslow_analyze::stacks::flame::picture(recording);
     Ok(whyslow_report::flame(&picture.title, &picture.subtitle, &picture.lines)?)

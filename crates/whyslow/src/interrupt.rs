@@ -1,4 +1,4 @@
-//! Ctrl-C, or SIGTERM, ends the window early and the report still comes; a second one, of either sort, quits.
+//! Ctrl-C or SIGTERM ends the window early, and whyslow still reports; a second signal of either kind ends whyslow.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn stop(signal: libc::c_int) {
     if STOP.swap(true, Ordering::Relaxed) {
-        // SAFETY: both are async-signal-safe. Held back in its own handler, the signal kills when that returns.
+        // SAFETY: both are async-signal-safe. The signal is blocked in its own handler, and kills when the handler returns.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -15,7 +15,8 @@ extern "C" fn stop(signal: libc::c_int) {
     }
 }
 
-/// There is an answer, and nothing to end early: from here on the first one ends us, also where nobody reads what we print.
+/// The window is over and the answer is complete: from here on the first signal ends whyslow, also while it blocks in a write to a
+/// pipe that no process reads.
 pub fn release() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero sigaction is valid, and SIG_DFL is a handler.
@@ -29,14 +30,14 @@ pub fn release() {
     }
 }
 
-/// Catch SIGINT and SIGTERM: the first one makes this true, the second one kills.
+/// Catches SIGINT and SIGTERM: the first signal sets the returned flag, the second one kills.
 pub fn catch() -> &'static AtomicBool {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero sigaction is valid: default action, empty mask. The handler is async-signal-safe.
         unsafe {
             let mut old = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
             libc::sigaction(signal, std::ptr::null(), &raw mut old);
-            // A shell that starts us in the background, and nohup, have Ctrl-C ignored: so it stays.
+            // A shell that starts whyslow in the background, and nohup, set SIGINT to be ignored: it stays ignored.
             if old.sa_sigaction == libc::SIG_IGN {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A command of the user's: started so that it waits until it is watched, and as if we were not there.
+//! Starts the command of `whyslow run`. The command waits until whyslow follows it, and then runs as it would without whyslow.
 
 pub mod inherited;
 mod signals;

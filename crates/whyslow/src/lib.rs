@@ -1,4 +1,4 @@
-//! The program: verbs and the store of recordings.
+//! The program: its verbs, and the store of recordings.
 
 pub mod cli;
 pub mod cmd;

@@ -1,4 +1,4 @@
-//! `whyslow`: ask a Linux host why it is slow.
+//! `whyslow` names the process, lock, quota or device that slows a Linux host.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         }
     };
     let outcome = cli.run(&mut io::stdout().lock()).unwrap_or_else(|error| {
-        // What is in an error may come from a file or a process name. A closed stderr is no reason to panic.
+        // The text of an error may contain a file's or a process's name: `plain` makes it safe for a terminal. A closed stderr is no
+        // reason to panic.
         let _ = writeln!(io::stderr(), "whyslow: {}", plain(&format!("{error:#}")));
         Outcome::CouldNotLook
     });

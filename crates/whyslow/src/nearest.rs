@@ -1,10 +1,10 @@
-//! "Did you mean": of names that are known, the one that was meant by one that is not.
+//! "Did you mean": the known name that is nearest to an unknown name.
 
-/// Names of which less is alike are others. "lockwait" and "lock-wait" are alike but for the dash, which does not count; of "locks"
-/// and "lock-wait" half is.
+/// Two names with a likeness below this are different names. "lockwait" and "lock-wait" are alike: the dash does not count. "locks"
+/// and "lock-wait" have a likeness of one half.
 const ALIKE: f64 = 0.7;
 
-/// The known name that is most like `asked`: by its letters, else by its words.
+/// The known name that is nearest to `asked`: by its letters, else by its words.
 pub fn nearest<'n>(asked: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     let letters = letters(asked);
     let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&letters, &self::letters(name));
@@ -21,7 +21,7 @@ fn letters(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Words that both have.
+/// The number of words that both names have.
 fn shared(name: &str, asked: &str) -> usize {
     let asked: Vec<_> = asked.split(['-', '_', ' ']).collect();
     name.split('-').filter(|word| asked.contains(word)).count()

@@ -1,11 +1,11 @@
-//! The answer goes to stdout, everything else to stderr.
+//! whyslow writes the answer to stdout, and everything else to stderr.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context as _, Result};
 use whyslow_report::safe::plain;
 
-/// Print `text`. Whoever closed the pipe has read enough: that is no error.
+/// Prints `text`. A closed pipe is no error: its reader has read enough.
 pub fn say(out: &mut dyn Write, text: &str) -> Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(err) if err.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -1,22 +1,22 @@
-//! What the exit status says.
+//! The exit status.
 
 use whyslow_model::{Document, Kind};
 
-/// How it ended.
+/// How a verb ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Looked, and found no cause; risks and "cannot tell" alone are this.
+    /// whyslow looked and found no cause; risks and "cannot tell" alone count as this.
     Quiet,
-    /// Found at least one cause.
+    /// whyslow found at least one cause.
     Found,
-    /// Could not look, or could not do what was asked.
+    /// whyslow could not look, or could not do what was requested.
     CouldNotLook,
-    /// What `run` passes on: the command's own status, or why there is none.
+    /// The status that `run` returns: the command's own, or the reason why there is none.
     Passed(u8),
 }
 
 impl Outcome {
-    /// What a document amounts to.
+    /// The outcome of a document.
     #[must_use]
     pub fn of(document: &Document) -> Self {
         match document.findings.iter().any(|f| f.kind == Kind::Cause) {
@@ -54,7 +54,7 @@ mod tests {
             Outcome::of(&whyslow_analyze::examine(&rec))
         };
         assert_eq!((of(None), of(Some(vec![]))), (Outcome::CouldNotLook, Outcome::Quiet));
-        // Copies of files, as they can be made on any host, are all that there is of some.
+        // Some recordings hold nothing but copies of files, which a user can make on any host.
         let stat = |at| FileSnapshot {
             at,
             name: "proc/stat".into(),

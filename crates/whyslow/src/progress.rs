@@ -1,4 +1,4 @@
-//! How long it still takes, on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere.
+//! The time left of the window, on stderr: on a terminal one line that is rewritten, elsewhere a line every few seconds.
 
 use std::env;
 use std::ffi::CStr;
@@ -9,7 +9,7 @@ use whyslow_probe::priority;
 
 use crate::ending;
 
-/// Between two lines in a log.
+/// The time between two lines that do not go to a terminal.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// The progress of one window.
@@ -20,14 +20,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a window that begins now.
+    /// The progress of a window that begins now.
     #[must_use]
     pub fn new() -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         Progress { terminal: io::stderr().is_terminal() && !dumb, last: None }
     }
 
-    /// `left` of the window.
+    /// Shows the time left of the window.
     fn tick(&mut self, left: Duration) {
         let words = words(left);
         if self.terminal {

@@ -1,8 +1,8 @@
-//! A recording without names: structure, numbers and times stay, each name becomes a word of its own ("task-c", "/g1/g2", "path7").
+//! Removes the names from a recording: structure, numbers and times stay, a made-up word replaces each name ("task-c", "/g1/g2",
+//! "path7").
 //!
-//! One name has one word throughout a recording, by first appearance, so that what belonged together still does; the words of two
-//! recordings have nothing to do with each other. What the kernel calls its own things stays: functions, system calls, files, devices,
-//! threads.
+//! Within a recording one name always has the same word, numbered by first appearance, so that rows that belong together still do. The
+//! words of two recordings are unrelated. The kernel's own names stay: functions, system calls, files, devices, threads.
 
 use whyslow_model::{Missing, MissingNote, Recording};
 
@@ -16,19 +16,19 @@ use std::collections::BTreeSet;
 
 use words::Words;
 
-/// Why names are missing (-v).
+/// The reason why names are missing (shown with -v).
 const SAID: &str =
     "this recording was redacted: tasks, groups, paths, peers and functions have made-up names";
 
-/// What the host is called in the first line of every report.
+/// The host's name in the first line of every report.
 const HOST: &str = "a host (redacted: names are made up)";
 
-/// Drop the names in `recording`.
+/// Removes the names from `recording`.
 pub fn redact(recording: &mut Recording) {
     redact_but(recording, BTreeSet::new());
 }
 
-/// The same, but for these names.
+/// As [`redact`], but the names in `kept` stay.
 pub fn redact_but(recording: &mut Recording, kept: BTreeSet<String>) {
     let mut words = Words::of(recording, kept);
     recording.meta.host = HOST.to_owned();
@@ -43,11 +43,11 @@ pub fn redact_but(recording: &mut Recording, kept: BTreeSet<String>) {
     snapshots::redact(recording, &mut words);
     recording.missing =
         recording.missing.iter().map(|note| without_names(&note.missing, &mut words)).collect();
-    recording.torn = recording.torn.take().map(|_| "it had been torn before it was redacted".to_owned());
+    recording.torn = recording.torn.take().map(|_| "it was torn before it was redacted".to_owned());
     recording.missing.insert(0, Missing::skipped("names", SAID).into());
 }
 
-/// What is missing is a kernel file or a probe; why may name anything.
+/// The missing thing is a kernel file or a probe; the reason may contain any name.
 fn without_names(missing: &Missing, words: &mut Words) -> MissingNote {
     let mut missing = missing.clone();
     let (what, reason) = match &mut missing {

@@ -1,8 +1,8 @@
-//! Recordings on disk: one file, `host.why`, a tar compressed with zstd; unpacked it is a folder, and a folder is a
-//! host. The format is described in `docs/recording.md`.
+//! Recordings on disk: one file, `host.why`, a tar compressed with zstd. An unpacked recording is a folder, and can be examined as one.
+//! `docs/recording.md` describes the format.
 //!
-//! Whoever opens a recording trusts nothing in it: sizes, names and contents may have been made to hurt. `open`
-//! needs nothing but the file: no /proc, no locale, no home.
+//! The reader trusts nothing in a recording: sizes, names and contents may be malicious. `open` needs nothing but the file: no /proc, no
+//! locale, no home.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -25,12 +25,12 @@ mod tar_reader;
 mod write;
 mod zstd_frames;
 
-/// What stops the reading of a recording.
+/// The reason why the reading of a recording stops.
 #[derive(Debug)]
 enum Halt {
-    /// The bytes end, or make no sense from here on: what came before is good.
+    /// The bytes end, or are damaged from here on: the part before is good.
     Tear(String),
-    /// Not a recording, or one that was made to hurt: nothing of it is used.
+    /// The file is not a recording, or is malicious: nothing of it is used.
     Refuse(String),
 }
 
@@ -40,23 +40,23 @@ impl From<io::Error> for Halt {
     }
 }
 
-/// Bounds of what is believed. A recording of a host with 5,000 tasks unpacks to about 10 MB.
+/// Bounds for a recording. A recording of a host with 5,000 tasks unpacks to about 10 MB.
 mod limit {
     /// Unpacked bytes read from one recording.
     pub const TOTAL: u64 = 1 << 30;
-    /// Memory for what is kept of it, about. 100,000 tasks and as many cgroups take 250 MB by this count.
+    /// Memory for the parts that are kept, estimated. 100,000 tasks and as many cgroups take 250 MB by this estimate.
     pub const KEPT: u64 = 640 << 20;
-    /// One kernel file. The largest that is recorded (/proc/interrupts with 4096 CPUs) has some 10 MB.
+    /// Size of one kernel file. The largest recorded file (/proc/interrupts with 4096 CPUs) has some 10 MB.
     pub const SNAPSHOT: u64 = 64 << 20;
-    /// `whyslow.json`; one line of a table (a stack of 127 frames with C++ names has some 50 kB).
+    /// Size of `whyslow.json`, and of one line of a table (a stack of 127 frames with C++ names has some 50 kB).
     pub const TEXT: u64 = 1 << 20;
-    /// Directory entries looked at in a folder.
+    /// Directory entries that are read of a folder.
     pub const ENTRIES: usize = 500_000;
     /// Depth of a folder. /sys/devices is about 20 deep.
     pub const DEPTH: usize = 40;
 }
 
-/// Write `rec` to `path`, which then holds all of it; if this fails, `path` is as it was before.
+/// Writes `rec` to `path`, which then holds the whole recording; if this fails, `path` is as it was before.
 ///
 /// # Errors
 /// Where the target cannot be written: no such directory, disk full, not a plain file.
@@ -65,10 +65,10 @@ pub fn save(rec: &Recording, path: &Path) -> Result<()> {
     written.map_err(|e| failed("save recording", path, &e))
 }
 
-/// Write `text` to `path` in the same way. `verb`: what the user is reported if that fails.
+/// Writes `text` to `path` in the same way. `verb`: the verb of the error message, "cannot VERB PATH".
 ///
 /// # Errors
-/// As of [`save`].
+/// As [`save`].
 pub fn put(text: &str, path: &Path, verb: &str) -> Result<()> {
     atomic_write::put(path, &mut |mut file| file.write_all(text.as_bytes()))
         .map_err(|e| failed(verb, path, &e))
@@ -78,7 +78,7 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot {verb} {}: {error}{}", path_shown(path), atomic_write::way_out(error))
 }
 
-/// Call `see` with the name and all lines of each table, as they are written.
+/// Calls `see` with the name and all lines of each table, as they are written.
 pub fn each_table(tables: &whyslow_model::table::Tables, see: &mut dyn FnMut(&str, String)) {
     tables::each(tables, &mut |name, _, rows| {
         let mut lines = Vec::new();
@@ -87,12 +87,12 @@ pub fn each_table(tables: &whyslow_model::table::Tables, see: &mut dyn FnMut(&st
     });
 }
 
-/// Open a recording: a file, a folder with its contents, a folder that holds copies of /proc and /sys, or "-", standard input.
+/// Opens a recording: a file, a folder with an unpacked recording, a folder with copies of /proc and /sys, or "-", standard input.
 ///
-/// A file that is cut off or damaged opens up to that place; `Recording::torn` says so.
+/// A file that is cut off or damaged is read up to that place; `Recording::torn` says so.
 ///
 /// # Errors
-/// Where there is no recording, not even the beginning of one.
+/// There is no recording, not even the beginning of one.
 pub fn open(path: &Path) -> Result<Recording> {
     read(path).with_context(|| format!("cannot open recording {}", path_shown(path)))
 }
@@ -102,7 +102,7 @@ fn read(path: &Path) -> Result<Recording> {
         let opened = archive::open(io::stdin());
         return opened.map_err(|(Halt::Tear(why) | Halt::Refuse(why))| anyhow!(why));
     }
-    // Asked before opening, because opening some devices does something (a watchdog starts, a tape rewinds).
+    // The type is read before the open, because an open has an effect on some devices (a watchdog starts, a tape rewinds).
     let kind = fs::metadata(path)?.file_type();
     let opened = if kind.is_dir() {
         folder::open(path)
@@ -115,7 +115,7 @@ fn read(path: &Path) -> Result<Recording> {
     opened.map_err(|(Halt::Tear(why) | Halt::Refuse(why))| anyhow!(why))
 }
 
-/// A recording made as root and reported by somebody else is the usual way to get here.
+/// The usual case: root made the recording, and another user reports on it.
 fn denied(error: io::Error) -> io::Error {
     match error.kind() {
         kind @ io::ErrorKind::PermissionDenied => io::Error::new(
@@ -126,7 +126,7 @@ fn denied(error: io::Error) -> io::Error {
     }
 }
 
-/// What sort of thing a path leads to.
+/// The type of the file at a path, in words.
 fn kind_shown(kind: fs::FileType) -> &'static str {
     match kind {
         k if k.is_fifo() => "a FIFO",
@@ -139,7 +139,7 @@ fn kind_shown(kind: fs::FileType) -> &'static str {
     }
 }
 
-/// A name from a path, a file or the kernel, fit for a terminal: no control characters, no more than a line.
+/// A name from a path, a file or the kernel, made safe for a terminal: no control characters, at most one line.
 fn shown(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Record a window of this host, with progress, until it is over or the user has seen enough.
+//! Records a window of this host and shows the progress, until the window is over or the user ends it.
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::{ending, interrupt};
 
-/// How to look.
+/// What to record, and for how long.
 #[derive(Debug)]
 pub struct Look {
-    /// For how long.
+    /// Length of the window.
     pub window: Duration,
-    /// At whom in detail.
+    /// The processes to follow in detail.
     pub follow: Option<Follow>,
-    /// It is over when this can be read.
+    /// The window is over when this descriptor is readable.
     pub ends_with: Option<RawFd>,
-    /// Measure CPUs that others keep for themselves, too.
+    /// Also measure CPUs that are isolated or run real-time tasks.
     pub all_cpus: bool,
-    /// The speed of CPUs is what was asked for.
+    /// The user requested the speed of CPUs.
     pub needs_speeds: bool,
-    /// Only waits are asked for.
+    /// The user requested only waits.
     pub only_waits: bool,
 }
 
 impl Look {
-    /// At the whole host, at nobody in particular.
+    /// The whole host, with no process followed.
     #[must_use]
     pub fn at_the_host(window: Duration) -> Self {
         Look {
@@ -44,7 +44,7 @@ impl Look {
         }
     }
 
-    /// What the probe is to do.
+    /// The plan for the probes.
     #[must_use]
     pub fn plan(self, fit: Fit) -> Plan {
         Plan {
@@ -61,7 +61,8 @@ impl Look {
     }
 }
 
-/// What of us fits into the limits that hold us: said, if it is not all. An error: not the least of us does.
+/// Which probes fit into the limits (cgroup, ulimit) that whyslow itself runs under. Prints a warning if not all of them fit; an error if
+/// not even the smallest set does.
 pub fn fit(follows: bool) -> Result<Fit> {
     let fit = Fit::here(follows)?;
     if let Some(warning) = fit.warning() {
@@ -70,14 +71,12 @@ pub fn fit(follows: bool) -> Result<Fit> {
     Ok(fit)
 }
 
-/// Look at this host.
+/// Records this host.
 pub fn watch(look: Look) -> Result<Recording> {
     ending::begin(Outcome::CouldNotLook.status());
     let fit = fit(look.follow.is_some())?;
     if !is_root() {
-        note(
-            "not root: what BPF and other people's files tell may be missing; the way out is `sudo whyslow`",
-        );
+        note("not root: data from BPF and from other users' files may be missing; use `sudo whyslow`");
     }
     let stop = interrupt::catch();
     priority::raise();
@@ -87,7 +86,7 @@ pub fn watch(look: Look) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Whether we are root.
+/// Whether whyslow runs as root.
 #[must_use]
 pub fn is_root() -> bool {
     // SAFETY: takes nothing, cannot fail.

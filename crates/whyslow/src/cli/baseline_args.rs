@@ -1,4 +1,4 @@
-//! `--baseline`: compared with when all was well.
+//! `--baseline`: a comparison with a recording of the host while it was healthy.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::store;
 /// A recording to compare with.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BaselineArgs {
-    /// Compare the speed of CPUs with this recording of this host or of a twin
+    /// Compare the speed of the CPUs with this recording, of this host while it was healthy or of an identical host
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 }
 
 impl BaselineArgs {
-    /// Before the window: what cannot be opened is not found out after it.
+    /// Opens the baseline. Called before the window, so that a missing file is reported before the wait.
     pub fn open(&self) -> Result<Option<Recording>> {
         let open = |file: &PathBuf| store::open(file).context("cannot use the baseline");
         self.baseline.as_ref().map(open).transpose()

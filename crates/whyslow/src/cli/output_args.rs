@@ -1,4 +1,4 @@
-//! From a recording to the printed answer: the same for every verb that reports.
+//! Turns a recording into the printed answer, in the same way for every verb that reports.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -14,44 +14,46 @@ use whyslow_probe::priority;
 use crate::out::{note, say};
 use crate::{ending, interrupt};
 
-/// What is printed. A new format is a function of `report`, a variant, and its arms here.
+/// Output format. A new format needs a function in `report`, a variant, and its arms here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people
+    /// Text for people
     #[default]
     Text,
-    /// For programs: docs/json.md describes it
+    /// JSON for programs; docs/json.md describes each field
     Json,
 }
 
-/// Whether to colour text.
+/// When to colour text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Colour {
     /// On a terminal, unless NO_COLOR is set or TERM is dumb
     #[default]
     Auto,
+    /// Also in a file or a pipe
     Always,
+    /// Not even on a terminal
     Never,
 }
 
-/// How to print it.
+/// How to print the answer.
 #[derive(Debug, Clone, clap::Args)]
 pub struct OutputArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
-    /// Print JSON: the same as --format json
+    /// Print JSON; same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Show everything: evidence of what is ruled out, reasons of what cannot be known, every cgroup
+    /// Show all details: the evidence for each "ruled out", the reason for each "cannot tell", all cgroups, and lists in full
     #[arg(short, long)]
     verbose: bool,
-    /// Colours and bold text
+    /// When to print colours and bold text
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", alias = "colour")]
     color: Colour,
 }
 
-/// How to print it, and what it is compared with.
+/// How to print the answer, and the recording to compare with.
 #[derive(Debug)]
 pub struct Compared<'t> {
     output: &'t OutputArgs,
@@ -59,7 +61,7 @@ pub struct Compared<'t> {
 }
 
 impl Compared<'_> {
-    /// Examine and print. `focus`: about whom.
+    /// Examines the recording and prints the answer. `focus`: the process, cgroup or user that the answer is about.
     pub fn tell(
         &self,
         recording: &Recording,
@@ -69,7 +71,7 @@ impl Compared<'_> {
         self.tell_as(text, recording, focus, out)
     }
 
-    /// The same, with the text made by `text`.
+    /// As [`Self::tell`], with the text made by `text`.
     pub fn tell_as(
         &self,
         text: fn(&Document, &Style) -> String,
@@ -88,23 +90,23 @@ impl Compared<'_> {
 }
 
 impl OutputArgs {
-    /// Compared with `baseline`.
+    /// These options, with `baseline` to compare with.
     #[must_use]
     pub fn compared_with<'t>(&'t self, baseline: Option<&'t Recording>) -> Compared<'t> {
         Compared { output: self, baseline }
     }
 
-    /// For a command whose standard output is its own: text to stderr, what programs read as the last line of stdout.
+    /// For `run`, where the command owns standard output: text goes to stderr, JSON to the last line of stdout.
     ///
-    /// Nobody can know whether the command's output ended with a newline. One is always written before the document,
-    /// so that its line begins at its beginning, and that the command's output, byte for byte, is all before it.
+    /// whyslow cannot know whether the command's output ended with a newline. It always writes a newline before the document:
+    /// the document then begins a line, and all bytes before that newline are the command's output.
     pub fn tell_beside(&self, recording: &Recording, out: &mut dyn Write) -> Result<()> {
         let document = examine(recording, None, None)?;
         match self.format() {
             Format::Json => say(out, &format!("\n{}", json_line(&document))),
             Format::Text => {
                 let page = text(&document, &self.style(&io::stderr()));
-                // Whoever closed stderr does not want it.
+                // A caller that closed stderr does not want the text.
                 let _ = io::stderr().write_all(page.as_bytes());
                 Ok(())
             }
@@ -121,7 +123,7 @@ impl OutputArgs {
             Colour::Always => true,
             Colour::Never => false,
         };
-        // As of ls and systemctl: a width that is exported is meant.
+        // As in ls and systemctl: an exported COLUMNS overrides the width of the terminal.
         let asked =
             env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
         let columns = asked.or_else(|| terminal_size::terminal_size_of(to).map(|(columns, _)| columns.0));
@@ -135,17 +137,17 @@ fn examine(recording: &Recording, baseline: Option<&Recording>, focus: Option<&F
     if let Some(focus) = focus {
         whyslow_analyze::focus::focus(recording, &mut document, focus)?;
     }
-    // From here on it is whoever reads the answer that we wait for.
+    // From here on whyslow waits only for the reader of the answer: the watchdog must not end it.
     ending::done();
     interrupt::release();
     priority::as_it_was();
     if let Some(why) = &recording.torn {
-        note(&format!("the recording is torn: {why}; this is the report up to there"));
+        note(&format!("the recording is torn: {why}; this report covers the part before that"));
     }
     Ok(document)
 }
 
-/// Colour is for a user who did not say no (no-color.org: `NO_COLOR` set to anything but nothing).
+/// A user refuses colour by a `NO_COLOR` that is set and not empty (no-color.org), or by TERM=dumb.
 fn colour_is_welcome() -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -1,4 +1,4 @@
-//! `-o` and `--flame`: files that a look leaves behind.
+//! `-o` and `--flame`: files that whyslow writes after the window.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,11 @@ use crate::{flame, redact, store};
 /// Files to be written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SaveArgs {
-    /// Save the recording, for `whyslow report FILE`
+    /// Save the recording to this file, for `whyslow report FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Save it without names: of tasks, groups, files, peers, functions, and command lines
+    /// With -o: replace the names of tasks, cgroups, users, files, network peers and functions, and all command lines, by made-up
+    /// words; process and user ids, other numbers and times stay
     #[arg(long, requires = "output")]
     redact: bool,
     #[command(flatten)]
@@ -24,24 +25,24 @@ pub struct SaveArgs {
 /// A flame graph.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FlameArg {
-    /// Write an on-CPU and off-CPU flame graph, with the chains on top of the waiters
+    /// Write a flame graph of on-CPU and off-CPU time; the wait chain is drawn on top of each waiter's stack
     #[arg(long, value_name = "FILE.svg")]
     flame: Option<PathBuf>,
 }
 
 impl SaveArgs {
-    /// A file that cannot be made is said before the window, not after it.
+    /// Reports a file that cannot be created before the window, not after it.
     pub fn must_be_writable(&self) -> Result<()> {
         self.output.as_deref().map_or(Ok(()), |file| can_be_written("save recording", file))?;
         self.flame.must_be_writable()
     }
 
-    /// Whether the recording is kept.
+    /// Whether the recording is saved.
     pub fn keeps_recording(&self) -> bool {
         self.output.is_some()
     }
 
-    /// Write them. One that cannot be written does not cost the other.
+    /// Writes both files. If one fails, the other is still written.
     pub fn keep(&self, recording: &Recording) -> Result<()> {
         let drawn = self.flame.keep(recording);
         let saved = self.output.as_deref().map_or(Ok(()), |file| self.save(recording, file));
@@ -64,12 +65,12 @@ impl SaveArgs {
 }
 
 impl FlameArg {
-    /// As of [`SaveArgs`].
+    /// As [`SaveArgs::must_be_writable`].
     pub fn must_be_writable(&self) -> Result<()> {
         self.flame.as_deref().map_or(Ok(()), |file| can_be_written("draw flame graph", file))
     }
 
-    /// Write it.
+    /// Writes the flame graph.
     pub fn keep(&self, recording: &Recording) -> Result<()> {
         self.flame
             .as_deref()
@@ -77,7 +78,7 @@ impl FlameArg {
     }
 }
 
-/// Whether there can be such a file, as far as that can be seen without making it.
+/// Whether the file can be created, as far as can be seen without creating it.
 pub fn can_be_written(verb: &str, file: &Path) -> Result<()> {
     let shown = plain(&file.to_string_lossy());
     let folder = match file.parent() {
@@ -88,7 +89,10 @@ pub fn can_be_written(verb: &str, file: &Path) -> Result<()> {
         bail!("cannot {verb} {shown}: it is a folder; name a file");
     }
     if !folder.is_dir() {
-        bail!("cannot {verb} {shown}: there is no folder {}", plain(&folder.to_string_lossy()));
+        bail!(
+            "cannot {verb} {shown}: there is no folder {}; make it first",
+            plain(&folder.to_string_lossy())
+        );
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `NAME|PID`, `--pid`, `--name`, `--cgroup`, `--unit`, `--pod`, `--container`, `--user`: why is *this* slow?
+//! `NAME|PID`, `--pid`, `--name`, `--cgroup`, `--unit`, `--pod`, `--container`, `--user`: the subject of the report.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use whyslow_analyze::focus::Focus;
 use crate::nearest::nearest;
 use crate::target;
 
-/// What the user asks about; nothing: the whole host.
+/// The subject that the user names; none: the whole host.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(multiple = false)]
 pub struct SubjectArgs {
@@ -18,33 +18,33 @@ pub struct SubjectArgs {
     /// Focus on this pod ("web-0", "shop/web-0", or its uid)
     #[arg(long, value_name = "POD", help_heading = "Focus")]
     pod: Option<String>,
-    /// Focus on this container (its name, or the beginning of its id)
+    /// Focus on this container (its name, its id, or the beginning of its id)
     #[arg(long, value_name = "NAME", help_heading = "Focus")]
     container: Option<String>,
-    /// Focus on the tasks of this user (name or number)
+    /// Focus on the tasks of this user (name or uid)
     #[arg(long, value_name = "USER", help_heading = "Focus")]
     user: Option<String>,
-    /// Focus on this cgroup ("/web", or its folder below /sys/fs/cgroup)
+    /// Focus on this cgroup and those below it ("/web", or its folder below /sys/fs/cgroup)
     #[arg(long, value_name = "PATH", help_heading = "Focus")]
     cgroup: Option<String>,
-    /// Focus on this process (or thread)
+    /// Focus on the process or thread with this id
     #[arg(long, value_name = "PID", help_heading = "Focus", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// Focus on the processes of this name
+    /// Focus on the processes of this name (as `ps -e` shows it)
     #[arg(long, value_name = "NAME", help_heading = "Focus")]
     name: Option<String>,
 }
 
-/// A word that says it all; a verb of that name wins.
+/// A subject without an option; a verb of the same name takes precedence.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WordArg {
-    /// Focus on this process, unit, or the processes of this name
+    /// Focus on this process id, systemd unit or process name: report its time, and only findings and chains that concern it
     #[arg(value_name = "NAME|PID", conflicts_with = "SubjectArgs")]
     word: Option<String>,
 }
 
 impl WordArg {
-    /// What is meant by it now. A word that is nobody's name may be a verb that was meant.
+    /// The subject that the word means now. A word without a subject may be a misspelt verb.
     pub fn focus(&self) -> Result<Option<Focus>> {
         let Some(word) = self.word.as_deref() else { return Ok(None) };
         let focus = target::meant(word);
@@ -59,7 +59,7 @@ impl WordArg {
 }
 
 impl SubjectArgs {
-    /// What the head is to focus on.
+    /// The subject that the report focuses on.
     #[must_use]
     pub fn focus(&self) -> Option<Focus> {
         let SubjectArgs { unit, pod, container, user, cgroup, pid, name } = self.clone();
@@ -76,7 +76,7 @@ impl SubjectArgs {
     }
 }
 
-/// What is plainly not there is said before the window, not after it.
+/// Reports a subject that is not on this host before the window, not after it.
 pub fn must_be_here(focus: &Focus) -> Result<()> {
     if let Focus::Pid(pid) = focus
         && !Path::new("/proc").join(pid.to_string()).exists()

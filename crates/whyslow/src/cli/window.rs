@@ -1,21 +1,21 @@
-//! `--for`: how long to look.
+//! `--for`: the length of the window.
 
 use std::time::Duration;
 
 /// Shorter windows hold too few samples (99 a second) and scheduler periods (100 ms) to say anything.
 const SHORTEST: Duration = Duration::from_millis(200);
-/// Tables grow with the tasks that are born; longer needs a recorder that rotates.
+/// Tables grow with each new task; a longer window needs a recorder that rotates.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long to look.
+/// The length of the window.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WindowArgs {
-    /// Length of the window: "3s", "500ms", "2m"
+    /// Length of the window, from 200ms to 1h: "3s", "500ms", "1m30s"; a bare number is in seconds
     #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = parse)]
     pub window: Duration,
 }
 
-/// "3s", "500ms", "1m30s", "2.5s"; a bare number is seconds.
+/// "3s", "500ms", "1m30s", "2.5s"; a bare number is in seconds.
 fn parse(text: &str) -> Result<Duration, String> {
     let window =
         seconds(text).ok_or_else(|| format!("expected a duration such as 3s, 500ms or 2m, not {text:?}"))?;
@@ -25,7 +25,7 @@ fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(window))
 }
 
-/// How long a system call may take before it is reported by itself: `--slow`.
+/// `--slow`: the time from which on a single system call is reported.
 pub fn slow(text: &str) -> Result<Duration, String> {
     match seconds(text) {
         Some(limit) if limit > 0.0 && limit <= LONGEST.as_secs_f64() => Ok(Duration::from_secs_f64(limit)),

@@ -1,4 +1,4 @@
-//! `whyslow attach`: where the wall time of running processes goes, and who makes them wait.
+//! `whyslow attach`: where the wall time of running processes goes, and what makes them wait.
 
 use std::io::Write;
 
@@ -18,8 +18,9 @@ use crate::watch::{Look, watch};
     override_usage = "whyslow attach [OPTIONS] PID|NAME[,PID...]
        whyslow attach [OPTIONS] --unit|--pod|--container|--user|--cgroup NAME",
     after_help = "\
-All their threads are followed, and the processes that they start. The
-window ends early when all processes that were named have ended.
+whyslow follows all threads of these processes, and the processes that
+they start. The window ends early when all processes given by id or name
+have ended.
 
 Examples:
   sudo whyslow attach 4242
@@ -41,42 +42,43 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// Whom to follow.
+/// The processes to follow.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
 struct TargetArgs {
-    /// Processes to attach to: their numbers, or a name
+    /// Processes to follow: process ids or names, separated by commas or spaces
     #[arg(value_name = "PID|NAME", value_delimiter = ',')]
     pids: Vec<String>,
-    /// Attach to the processes of this cgroup and below ("/web", or its folder below /sys/fs/cgroup)
+    /// Follow the processes of this cgroup and of those below it ("/web", or its folder below /sys/fs/cgroup)
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
-    /// Attach to the processes of this systemd unit ("nginx" or "nginx.service")
+    /// Follow the processes of this systemd unit ("nginx" or "nginx.service")
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
-    /// Attach to the processes of this pod ("web-0", "shop/web-0", or its uid)
+    /// Follow the processes of this pod ("web-0", "shop/web-0", or its uid)
     #[arg(long, value_name = "POD")]
     pod: Option<String>,
-    /// Attach to the processes of this container (its name, or the beginning of its id)
+    /// Follow the processes of this container (its name, its id, or the beginning of its id)
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
-    /// Attach to the processes of this user (name or number)
+    /// Follow the processes of this user (name or uid)
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 }
 
-/// Of each word: a number, or the processes of a name. Of a name some may end before we have them.
+/// The processes that the words mean: a number is a process id, another word a process name. A process found by name may end before
+/// whyslow opens it.
 fn processes(words: &[String]) -> Result<Target> {
     let mut all = Vec::new();
     for word in words {
         match word.parse::<u32>() {
-            Ok(0) => bail!("cannot attach to process 0: numbers begin with 1"),
+            Ok(0) => bail!("cannot attach to process 0: process ids begin with 1; `ps -e` lists what runs"),
             Ok(pid) => all.push(pid),
             Err(_) => {
                 let found = called(word)?;
                 let here: Vec<u32> =
                     found.iter().copied().filter(|pid| Target::processes(&[*pid]).is_ok()).collect();
-                // Where none can be followed, the first says why.
+                // If no process can be followed, the first one gives the error.
                 all.extend(if here.is_empty() { found } else { here });
             }
         }
@@ -84,7 +86,7 @@ fn processes(words: &[String]) -> Result<Target> {
     Target::processes(&all)
 }
 
-/// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
+/// Follows the processes for a window and reports. Findings do not change the exit status: it is 0 if whyslow could look.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
@@ -108,6 +110,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let recording = watch(Look { follow: Some(follow), ends_with, ..Look::at_the_host(args.window.window) })?;
     let reported = args.output.compared_with(None).tell(&recording, None, out);
     args.save.keep(&recording)?;
-    // Without the scheduler's events nothing is known of anybody's waits.
+    // Without the scheduler's events no wait of any task is known.
     Ok(if reported?.why_waits_unseen().is_some() { Outcome::CouldNotLook } else { Outcome::Quiet })
 }

@@ -1,4 +1,4 @@
-//! `whyslow chains`: who on this host waits for whom, down to the end of each chain.
+//! `whyslow chains`: the wait chains of this host, each from the waiter to the task or device at its end.
 
 use std::io::Write;
 
@@ -21,11 +21,11 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// Record a window of the whole host and print its chains. A chain that is reported is something found.
+/// Records a window of the whole host and prints its chains. A reported chain counts as found: status 1.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
-    // What is kept is for `whyslow report`, which asks for more.
+    // A saved recording is for `whyslow report`, which needs more than waits.
     let only_waits = !args.save.keeps_recording();
     let recording = watch(Look { only_waits, ..Look::at_the_host(args.window.window) })?;
     let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);

@@ -13,11 +13,11 @@ use crate::outcome::Outcome;
 /// Arguments of `whyslow completions`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Which shell
+    /// Shell to print the script for
     shell: Shell,
 }
 
-/// Print the shell's script.
+/// Prints the script for the shell.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "whyslow", &mut script);

@@ -1,4 +1,4 @@
-//! `whyslow cpu`: what each CPU delivers.
+//! `whyslow cpu`: the speed of each CPU.
 
 use std::io::Write;
 
@@ -14,18 +14,19 @@ use crate::watch::{Look, watch};
 /// Arguments of `whyslow cpu`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-Each online CPU runs loops of known length, 24 ms in all. Slow is what takes
-1.25 times longer than the median CPU, than the nominal frequency allows,
-than in the baseline, or than when nothing interrupts it.
+Each online CPU runs loops of known length, 24 ms in total. A CPU is
+slow if its loops take at least 1.25 times as long as on the median CPU,
+as at the nominal frequency, as in the baseline, or as without
+interrupts.
 
 Examples:
   sudo whyslow cpu --for 5s
-  sudo whyslow record --for 5s -o good.why      while all is well, or on a twin
-  sudo whyslow cpu --baseline good.why")]
+  sudo whyslow record --for 5s -o good.why    while the host is healthy
+  sudo whyslow cpu --baseline good.why        later: compare")]
 pub struct Args {
     #[command(flatten)]
     window: WindowArgs,
-    /// Measure isolated and nohz_full CPUs, and those that run real-time tasks, too
+    /// Also measure isolated and nohz_full CPUs, and CPUs that run real-time tasks
     #[arg(long)]
     all_cpus: bool,
     #[command(flatten)]
@@ -36,7 +37,7 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// Record a window and print its CPUs. A slow CPU that cost somebody time is something found.
+/// Records a window and prints the CPUs. A slow CPU that cost a task time counts as found: status 1.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;

@@ -1,4 +1,4 @@
-//! `whyslow doctor`: what this kernel lets us see, and what is lost without the rest.
+//! `whyslow doctor`: the capabilities of this kernel, and what whyslow cannot see without the missing ones.
 
 use std::io::Write;
 
@@ -13,12 +13,12 @@ use crate::outcome::Outcome;
 /// Arguments of `whyslow doctor`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Print JSON: a list, an object a capability
+    /// Print JSON: a list with one object per capability
     #[arg(long)]
     json: bool,
 }
 
-/// One paragraph a capability.
+/// Prints one paragraph per capability.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     let capabilities = whyslow_probe::doctor(&mut ending::step);

@@ -1,4 +1,4 @@
-//! `whyslow [exam]`: look at this host now.
+//! `whyslow [exam]`: examine this host now.
 
 use std::io::Write;
 
@@ -26,7 +26,7 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// Record a window, examine it, print it. The answer comes before the files: a full disk costs the files only.
+/// Records a window, examines it and prints the answer. Files are written after the answer: a full disk costs the files only.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     let focus = match args.subject.focus() {

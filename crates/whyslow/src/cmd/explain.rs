@@ -1,4 +1,4 @@
-//! `whyslow explain RULE`: what a rule finds, how, and where it is blind.
+//! `whyslow explain RULE`: what a rule finds, how, and its limits.
 
 use std::io::Write;
 
@@ -13,16 +13,21 @@ use crate::outcome::Outcome;
 /// Arguments of `whyslow explain`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The rule's id, as `whyslow rules` lists it
+    /// Id of the rule, as `whyslow rules` lists it
     rule: String,
 }
 
-/// Print the rule's own words.
+/// Prints the texts of the rule.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let rule = ALL.iter().find(|rule| rule.id == args.rule).ok_or_else(|| unknown(&args.rule))?;
     say(out, &words(rule))?;
     Ok(Outcome::Quiet)
 }
+
+/// Words that the rules share.
+const TERMS: &str = "Window: the time that whyslow observed. Counterfactual: the same window without the cause. A sleep absorbs a wait if it gets shorter \
+    when the wait before it gets longer: the task then loses nothing. Task tree: a cgroup, a session, or a process with its children, as one \
+    user of the host. Cause: a loss of time was measured. Risk: something is wrong, and no loss was measured.";
 
 fn words(rule: &Rule) -> String {
     let says = if rule.can_be_cause { "causes, with the time lost, and risks" } else { "risks only" };
@@ -32,11 +37,12 @@ fn words(rule: &Rule) -> String {
         ("limits", rule.limits),
         ("sources", rule.sources),
         ("says", says),
+        ("terms", TERMS),
     ];
     let mut page = paragraph("", &format!("{}: {}", rule.id, rule.question));
     for (label, text) in parts {
         page.push('\n');
-        // The rules' words are wrapped in their source; only an empty line is meant as a break.
+        // The texts are wrapped in the source of the rule; only an empty line is a paragraph break.
         for (at, part) in text.split("\n\n").enumerate() {
             let label = if at == 0 { label } else { "" };
             page.push_str(&paragraph(&format!("{label:<9}"), &part.replace('\n', " ")));

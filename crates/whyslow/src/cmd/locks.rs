@@ -18,7 +18,7 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Record a window of the whole host and print its contended locks. That a lock was contended is no fault yet.
+/// Records a window of the whole host and prints its contended locks. A contended lock is no cause yet: status 0.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let recording = watch(Look::at_the_host(args.window.window))?;
     let document = args.output.compared_with(None).tell_as(locks, &recording, None, out)?;

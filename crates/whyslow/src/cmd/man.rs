@@ -1,4 +1,4 @@
-//! `whyslow man`: the man page, from the same words as the help.
+//! `whyslow man`: the man page, made from the texts of the help.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::cli::{Cli, EXAMPLES, STATUS};
 use crate::out::say;
 use crate::outcome::Outcome;
 
-/// Print whyslow(1) as roff.
+/// Prints whyslow(1) as roff.
 pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     let mut command = Cli::command().term_width(72);
     command.build();
@@ -21,7 +21,7 @@ pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    // One page for all verbs: who looks for a verb finds it here.
+    // One page for all verbs: a reader needs no second page for a verb.
     for verb in command.get_subcommands() {
         section(&mut page, &format!("whyslow {}", verb.get_name()), &verb.clone().render_help().to_string())?;
     }
@@ -31,7 +31,7 @@ pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Quiet)
 }
 
-/// Without the heading of the help.
+/// The text below the heading that it has in the help.
 fn body(text: &str) -> &str {
     text.split_once('\n').map_or(text, |(_, body)| body)
 }

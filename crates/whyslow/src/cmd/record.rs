@@ -1,4 +1,4 @@
-//! `whyslow record -o FILE`: look now, report later.
+//! `whyslow record -o FILE`: records now, for a report later.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,15 +20,16 @@ use crate::{ending, redact, store};
 pub struct Args {
     #[command(flatten)]
     window: WindowArgs,
-    /// File to write: a tar compressed with zstd
+    /// File to write (a tar compressed with zstd), for `whyslow report FILE`
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Keep what it says, and drop names: of tasks, groups, files, peers, functions, and command lines
+    /// Replace the names of tasks, cgroups, users, files, network peers and functions, and all command lines, by made-up words;
+    /// process and user ids, other numbers and times stay
     #[arg(long)]
     redact: bool,
 }
 
-/// Record a window and save it.
+/// Records a window and saves it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     can_be_written("save recording", &args.output)?;

@@ -12,7 +12,7 @@ use crate::store;
 /// Arguments of `whyslow report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// A recording, a folder that one was unpacked to, or - for standard input
+    /// Recording: a file, a folder that holds an unpacked recording or copies of /proc and /sys, or - for standard input
     #[arg(value_name = "FILE")]
     recording: PathBuf,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Args {
     flame: FlameArg,
 }
 
-/// Open, examine, print.
+/// Opens the recording, examines it and prints the answer.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.flame.must_be_writable()?;
     let baseline = args.baseline.open()?;
@@ -35,7 +35,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.flame.keep(&recording)?;
     let reported = reported?;
     let outcome = Outcome::of(&reported);
-    // The process ends here, and the kernel takes all memory at once: a million rows would be let go one by one.
+    // The process ends here, and the kernel frees all memory at once; dropping a million rows one by one takes longer.
     std::mem::forget((recording, reported));
     Ok(outcome)
 }

@@ -1,4 +1,4 @@
-//! `whyslow rules`: the questions that are asked of a host.
+//! `whyslow rules`: the questions that whyslow answers about a host.
 
 use std::io::Write;
 
@@ -13,12 +13,12 @@ use crate::outcome::Outcome;
 /// Arguments of `whyslow rules`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Print JSON: a list, an object a rule
+    /// Print JSON: a list with one object per rule
     #[arg(long)]
     json: bool,
 }
 
-/// A rule for programs.
+/// A rule, as JSON shows it.
 #[derive(Serialize)]
 struct Row {
     id: &'static str,
@@ -37,7 +37,7 @@ impl From<&'static Rule> for Row {
     }
 }
 
-/// One line a rule.
+/// Prints one line per rule.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let page = if args.json { json(&ALL.iter().map(Row::from).collect::<Vec<_>>()) } else { list() };
     say(out, &page)?;
@@ -51,6 +51,6 @@ fn list() -> String {
         let says = if rule.can_be_cause { "" } else { " (risks only)" };
         page.push_str(&paragraph(&format!("{:width$}  ", rule.id), &format!("{}{says}", rule.question)));
     }
-    page.push_str("\n`whyslow explain RULE` says how one is answered, and where it is blind.\n");
+    page.push_str("\n`whyslow explain RULE` explains a rule: what it finds, how, and its limits.\n");
     page
 }

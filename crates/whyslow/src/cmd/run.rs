@@ -1,4 +1,4 @@
-//! `whyslow run -- CMD`: where the wall time of a command went, and who made it wait.
+//! `whyslow run -- CMD`: where the wall time of a command went, and what made it wait.
 
 use std::ffi::{CStr, OsString};
 use std::fs;
@@ -19,19 +19,22 @@ use crate::outcome::Outcome;
 use crate::watch::{Look, fit, is_root};
 use crate::{ending, target};
 
-/// A command takes as long as it takes: a hundred years, in which nothing overflows.
+/// The window of a command has no bound of its own: a hundred years, which overflows no counter.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Arguments of `whyslow run`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-The command's input, output and signals are its own. The report goes to
-stderr; with --json it follows on stdout when the command has ended: a
-newline, then one line that begins with {\"schema\". Ctrl-C reaches the
-command, SIGINT, SIGQUIT, SIGTERM and SIGHUP are passed on to it; a second
-SIGINT or SIGTERM reports at once and leaves the command alone. Under sudo,
-doas or pkexec the command runs as whoever called them. What it leaves running
-is not waited for.
+Output:  The command keeps its stdin, stdout and stderr. The report goes to
+         stderr. With --json the report goes to stdout when the command has
+         ended: a newline, then one line that begins with {\"schema\".
+Signals: Ctrl-C reaches the command. whyslow passes SIGINT, SIGQUIT,
+         SIGTERM and SIGHUP on to the command. After a second SIGINT or
+         SIGTERM whyslow reports at once and ends; the command goes on.
+User:    Under sudo, doas or pkexec the command runs as the user that
+         called them.
+End:     The window ends with the command. whyslow does not wait for
+         processes that the command leaves running.
 
 Examples:
   sudo whyslow run -- git clone https://example.org/x.git
@@ -44,10 +47,10 @@ pub struct Args {
     output: OutputArgs,
     #[command(flatten)]
     save: SaveArgs,
-    /// Run the command as this user (default: whoever called sudo, doas or pkexec)
+    /// Run the command as this user, a name or uid (default: the user that called sudo, doas or pkexec)
     #[arg(long, value_name = "USER", conflicts_with = "as_root")]
     user: Option<String>,
-    /// Run the command as root, also under sudo
+    /// Run the command as root, also under sudo, doas or pkexec
     #[arg(long)]
     as_root: bool,
     /// The command and its arguments
@@ -55,7 +58,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Run it, watch it, report, pass its status on. Our own failures, too, end in a status of env(1).
+/// Runs the command, follows it, reports, and returns its exit status. If whyslow itself fails, the status is 125, as in env(1).
 pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
     Outcome::Passed(look(args, out).unwrap_or_else(|error| {
         note(&format!("{error:#}"));
@@ -84,7 +87,10 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     signals.release();
     let pid = starter.command.pid();
     let Some(from) = starter.from else {
-        note(&format!("asked to end before the command began: {} was not started", words(args).join(" ")));
+        note(&format!(
+            "a signal ended whyslow before the command began: {} was not started",
+            words(args).join(" ")
+        ));
         return Ok(ended_by_signal());
     };
     let end = starter.command.end(!recording.meta.interrupted);
@@ -109,12 +115,12 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     Ok(report(args, &recording, status, out))
 }
 
-/// As shells have it when a signal ended something.
+/// The status that shells give a process that a signal ended: 128 + n.
 fn ended_by_signal() -> u8 {
     128 + Signals::ended_by().and_then(|signal| u8::try_from(signal).ok()).unwrap_or(0)
 }
 
-/// How it ended, as the recording has it.
+/// The end of the command, as the recording stores it.
 fn ending(end: &End) -> Command {
     let (status, signal, used) = match end {
         End::Exited(status, used) => (Some(*status), None, used),
@@ -124,7 +130,7 @@ fn ending(end: &End) -> Command {
     Command { status, signal, user_ns: used.user_ns, system_ns: used.system_ns, ..Command::default() }
 }
 
-/// As the recording has them: without secrets.
+/// The words of the command line as the recording stores them: without secrets.
 fn shown(args: &Args) -> Vec<String> {
     let area = args.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0);
     let line = redact::command_line(&area, false);
@@ -139,7 +145,7 @@ fn words(args: &Args) -> Vec<String> {
     args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// A command's failure tells more than ours; its success is no success of ours.
+/// Prints and saves the report. A failure of whyslow replaces a status of 0 only: a failure of the command is more important.
 fn report(args: &Args, recording: &Recording, status: u8, out: &mut dyn Write) -> u8 {
     let reported = args.output.tell_beside(recording, out);
     let kept = args.save.keep(recording);
@@ -151,7 +157,7 @@ fn report(args: &Args, recording: &Recording, status: u8, out: &mut dyn Write) -
     if failed && status == 0 { OUR_FAILURE } else { status }
 }
 
-/// When the last thread of process `pid` ended, by the tracer: we hear of it a little later.
+/// When the last thread of process `pid` ended, as the tracer saw it; whyslow itself learns it a little later.
 fn ended_at(recording: &Recording, pid: u32) -> Option<u64> {
     let spans = recording.tables.spans.as_deref().unwrap_or_default();
     spans.iter().filter(|span| span.tgid == pid && span.ended).map(|span| span.to_ns).max()
@@ -160,15 +166,19 @@ fn ended_at(recording: &Recording, pid: u32) -> Option<u64> {
 fn say_what_surprises(user: Option<&User>, args: &Args) {
     if !is_root() {
         note(
-            "not root: only the command's own times can be reported; the way out is `sudo whyslow run`, \
+            "not root: whyslow can report only the total times of the command; use `sudo whyslow run`, \
              which runs the command as you",
         );
     }
-    // Whoever types sudo knows for whom; in a root shell that sudo opened, its variables are still there.
+    // A user that types `sudo whyslow` knows the user that the command runs as. In a root shell that sudo opened, sudo's variables are
+    // still set, and the user may not expect them: whyslow says it.
     let parent = fs::read_to_string(format!("/proc/{}/comm", std::os::unix::process::parent_id()));
     let called = parent.is_ok_and(|comm| ["sudo", "doas", "pkexec"].contains(&comm.trim()));
     if let Some(user) = user.filter(|_| args.user.is_none() && !called) {
-        note(&format!("the command runs as {}, who became root; --as-root runs it as root", user.shown()));
+        note(&format!(
+            "the command runs as {}, the user that became root; --as-root runs it as root",
+            user.shown()
+        ));
     }
 }
 
@@ -176,10 +186,10 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Lets the command go when everything is attached. Says nothing: stderr is the command's meanwhile.
+/// Starts the command when all probes are attached. Prints no progress: the command uses stderr meanwhile.
 struct Starter {
     command: Started,
-    /// `None`: it did not begin.
+    /// When the command began; `None`: it did not begin.
     from: Option<Duration>,
 }
 

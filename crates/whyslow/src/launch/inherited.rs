@@ -1,8 +1,8 @@
-//! What this process was started with, where something has changed it by the time it is asked for.
+//! Signal settings that this process was started with, and that it changes before it needs to know them.
 //!
 //! Rust's runtime ignores SIGPIPE, and an ignored signal stays ignored over execve: `whyslow run -- yes | head -1`
-//! would never end. What the caller had set is to be seen only before that: in `.init_array`. SIGALRM is what our own watchdog
-//! is called with.
+//! would never end. The caller's setting can be read only before the runtime starts: in `.init_array`. SIGALRM is the signal of our
+//! own watchdog.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static SIGALRM_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static SIGALRM_WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
-/// When an alarm is due that whoever started us has set, in ns of CLOCK_MONOTONIC; 0: none.
+/// When the alarm is due that our parent has set, in ns of CLOCK_MONOTONIC; 0: no alarm.
 static ALARM: AtomicU64 = AtomicU64::new(0);
 
 #[used]
@@ -30,17 +30,17 @@ extern "C" fn look() {
     note_alarm();
 }
 
-/// Whether whoever started us had SIGPIPE ignored.
+/// Whether SIGPIPE was ignored when whyslow was started.
 pub fn sigpipe_was_ignored() -> bool {
     SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
-/// ... SIGALRM.
+/// Whether SIGALRM was ignored when whyslow was started.
 pub fn sigalrm_was_ignored() -> bool {
     SIGALRM_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
-/// Whether he held SIGALRM back.
+/// Whether SIGALRM was blocked when whyslow was started.
 pub fn sigalrm_was_blocked() -> bool {
     SIGALRM_WAS_BLOCKED.load(Ordering::Relaxed)
 }
@@ -54,8 +54,8 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
     }
 }
 
-/// An alarm (`alarm 30; exec whyslow`: it outlives execve(2)) that ends us when it is due. Not one whose signal he had
-/// ignored or held back.
+/// Reads the alarm that our parent set (`alarm 30; exec whyslow`: an alarm outlives execve(2)); it ends whyslow when it is due. An
+/// alarm does not count if SIGALRM was ignored or blocked.
 pub fn note_alarm() {
     let mut timer = MaybeUninit::<libc::itimerval>::zeroed();
     // SAFETY: an all-zero itimerval is valid, and the kernel fills it.
@@ -70,7 +70,7 @@ pub fn note_alarm() {
     }
 }
 
-/// When that is due, by `now`.
+/// When that alarm is due, on the clock of [`now`].
 pub fn alarm() -> Option<u64> {
     Some(ALARM.load(Ordering::Relaxed)).filter(|due| *due > 0)
 }

@@ -1,11 +1,11 @@
 //! Signals while a command runs.
 //!
-//! Ctrl-C and Ctrl-\ come from the terminal to the whole foreground process group: the command has got them, and they
-//! are not passed on. What a process sends (kill, timeout, a service manager) is meant for the command: it is passed on. A
-//! second Ctrl-C, SIGINT or SIGTERM is for us: we end, with a report if that can be had in time, and the command goes on.
-//! While the command waits for its window to begin, each of them ends us, and it is not started.
-//! SIGTSTP and SIGCONT do what they always do: a shell stops and continues a job as a whole. Signals that we were started
-//! with ignored (nohup, a shell's background job) stay ignored.
+//! The terminal sends Ctrl-C and Ctrl-\ to the whole foreground process group: the command has received them, and whyslow does not
+//! pass them on. A signal from a process (kill, timeout, a service manager) is meant for the command: whyslow passes it on. A
+//! second Ctrl-C, SIGINT or SIGTERM is for whyslow: it ends, with a report if there is time for one, and the command goes on.
+//! While the command waits for its window to begin, each of these signals ends whyslow, and the command is not started.
+//! SIGTSTP and SIGCONT have their usual effect: a shell stops and continues a job as a whole. Signals that were ignored when
+//! whyslow was started (nohup, a shell's background job) stay ignored.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -17,15 +17,16 @@ use crate::ending;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static ENDINGS: AtomicU32 = AtomicU32::new(0);
-/// The signal that ended the window, or before it all; 0: none did.
+/// The signal that ended the window, or that came before the window began; 0: no signal.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-/// The command's pidfd: a number that nobody else can get while we hold it, unlike a pid. -1: it has not begun, or is over.
+/// The pidfd of the command: unlike a pid, it cannot become another process's while it is open. -1: the command has not begun, or the
+/// window is over.
 static COMMAND: AtomicI32 = AtomicI32::new(-1);
 
-/// Those that are caught while the command runs.
+/// The signals that are caught while the command runs.
 const CAUGHT: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
-/// What the command is to be started with, and what we had before.
+/// The signal settings that the command starts with, and those that whyslow had before.
 pub struct Signals {
     mask: libc::sigset_t,
     sigchld_was_ignored: bool,
@@ -33,12 +34,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Hold signals back until the command is started and [`Signals::catch`] is called.
+    /// Blocks signals until the command is started and [`Signals::catch`] is called.
     #[must_use]
     pub fn hold() -> Self {
         let sigchld_was_ignored = inherited::is_ignored(libc::SIGCHLD);
-        // SAFETY: all-zero signal sets are valid and are filled here; SIG_DFL is a valid action. An ignored SIGCHLD
-        // would have the kernel throw away the command's status.
+        // SAFETY: all-zero signal sets are valid and are filled here; SIG_DFL is a valid action. With an ignored SIGCHLD
+        // the kernel would drop the exit status of the command.
         unsafe {
             let mut held = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             let mut mask = held;
@@ -48,7 +49,7 @@ impl Signals {
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut mask);
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-            // The timer that watches us has let it in.
+            // The watchdog has unblocked SIGALRM: the command gets it blocked again.
             if inherited::sigalrm_was_blocked() {
                 libc::sigaddset(&raw mut mask, libc::SIGALRM);
             }
@@ -56,7 +57,7 @@ impl Signals {
         }
     }
 
-    /// In the command, before it is executed: all as it was when we were started. Async-signal-safe.
+    /// Called in the child before execve: restores all settings to those that whyslow was started with. Async-signal-safe.
     pub fn as_they_were(&self) {
         let action = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: plain system calls on this process. Handlers are not set before the fork, and execve drops them.
@@ -68,7 +69,7 @@ impl Signals {
         }
     }
 
-    /// From now on signals end the window before it has begun, by the flag that comes back.
+    /// From now on a signal ends the window before it begins, by the returned flag.
     pub fn catch(&mut self) -> &'static AtomicBool {
         for signal in CAUGHT {
             if inherited::is_ignored(signal) {
@@ -80,7 +81,7 @@ impl Signals {
                 let mut new = old;
                 new.sa_sigaction =
                     on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
-                // Without SA_RESTART: poll(2), in which the window waits, is to end.
+                // Without SA_RESTART: a signal must end the poll(2) in which the window waits.
                 new.sa_flags = libc::SA_SIGINFO;
                 libc::sigaction(signal, &raw const new, &raw mut old);
                 self.before.push((signal, old));
@@ -90,18 +91,18 @@ impl Signals {
         &STOP
     }
 
-    /// From now on signals are for the command of this pidfd, and the second that asks for an end sets the flag. False: it was
-    /// asked for already, and the command must not begin.
+    /// From now on signals go to the command of this pidfd, and the second SIGINT or SIGTERM sets the flag. False: a signal has already
+    /// ended the window, and the command must not begin.
     pub fn begin(command: RawFd) -> bool {
-        // In this order: a signal that comes in between reaches the command at its gate.
+        // In this order: a signal that arrives between the two lines reaches the command while it waits at its gate.
         COMMAND.store(command, Ordering::SeqCst);
         Signals::ended_by().is_none()
     }
 
-    /// The window is over: signals are for us again, so that one ends a report that takes too long.
+    /// The window is over: signals go to whyslow again, so that one signal ends a report that takes too long.
     pub fn release(&mut self) {
         for (signal, old) in self.before.drain(..) {
-            // SAFETY: what was there before, as the kernel gave it.
+            // SAFETY: `old` is the action that the kernel returned before.
             unsafe { libc::sigaction(signal, &raw const old, null_mut()) };
         }
         COMMAND.store(-1, Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl Signals {
         Some(ENDED_BY.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
-    /// End the holding back.
+    /// Unblocks the signals.
     pub fn let_in(&self) {
         // SAFETY: a mask that the kernel gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut()) };
@@ -136,13 +137,13 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
     }
 }
 
-/// Whether the command has not got it by itself. A positive code is the kernel's own: of what the terminal sends (Ctrl-C, or
-/// that it hung up) the whole group is reported.
+/// Whether whyslow must pass the signal on, because the command has not received it itself. A positive code is the kernel's own: what
+/// the terminal sends (Ctrl-C, or a hangup) goes to the whole process group.
 fn is_the_commands(signal: libc::c_int, code: libc::c_int) -> bool {
     signal == libc::SIGTERM || code <= 0
 }
 
-/// By the first that asks for it; another one changes nothing.
+/// The first signal ends the window; later signals change nothing.
 fn end_window(signal: libc::c_int) {
     if !STOP.swap(true, Ordering::Relaxed) {
         ENDED_BY.store(signal, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Fork, wait at a gate, execute; and how it ended.
+//! Forks the command, lets it wait at a gate, executes it, and reads how it ended.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -12,18 +12,18 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::{Signals, User};
 
-/// Exit status, as env(1) and timeout(1) have it: we could not do our part.
+/// Exit status, as in env(1) and timeout(1): whyslow itself failed.
 pub const OUR_FAILURE: u8 = 125;
-/// The command was found and could not be executed.
+/// Exit status: the command was found and could not be executed.
 const CANNOT_RUN: u8 = 126;
-/// There is no such command.
+/// Exit status: there is no such command.
 const NOT_FOUND: u8 = 127;
 
-/// What the child was at when it failed: the first byte it tells.
+/// The step at which the child failed: the first byte that it writes to the parent.
 const BECOMING: u8 = 0;
 const EXECUTING: u8 = 1;
 
-/// A command that has been started, and waits until it may go.
+/// A command that has been forked, and waits at its gate.
 pub struct Started {
     pid: libc::pid_t,
     pidfd: OwnedFd,
@@ -33,20 +33,20 @@ pub struct Started {
     user: Option<String>,
 }
 
-/// How it ended.
+/// How the command ended.
 #[derive(Debug)]
 pub enum End {
-    /// It never ran: our exit status and why.
+    /// The command never ran: our exit status, and the reason.
     NotRun(u8, anyhow::Error),
-    /// It ended by itself, with this status.
+    /// The command ended by itself, with this status.
     Exited(i32, Used),
-    /// A signal ended it.
+    /// This signal ended the command.
     Killed(i32, Used),
-    /// It had not ended.
+    /// The command had not ended.
     Running,
 }
 
-/// CPU time of it and of the children that it waited for.
+/// CPU time of the command and of the children that it waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Used {
     /// In user space.
@@ -55,7 +55,7 @@ pub struct Used {
     pub system_ns: u64,
 }
 
-/// All that is needed between fork and execve, made before.
+/// All data that the child needs between fork and execve, allocated before the fork.
 struct Prepared<'a> {
     argv: Vec<CString>,
     environment: Vec<CString>,
@@ -64,7 +64,7 @@ struct Prepared<'a> {
 }
 
 impl Started {
-    /// Fork the command. It waits until [`Started::go`]. Call it while this process has one thread.
+    /// Forks the command, which waits until [`Started::go`]. Call this while the process has one thread.
     pub fn start(argv: &[OsString], user: Option<&User>, signals: &Signals) -> Result<Self> {
         let name = argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let cannot = || format!("cannot start {name}");
@@ -78,33 +78,33 @@ impl Started {
             0 => be_the_command(&prepared, &pointers, waits.as_raw_fd(), tells.as_raw_fd(), gate.as_raw_fd()),
             pid => pid,
         };
-        // SAFETY: our own child, not waited for; a fresh descriptor that nobody else owns. It has CLOEXEC by itself.
+        // SAFETY: our own child, not waited for; a fresh descriptor that no other code owns. A pidfd has CLOEXEC by itself.
         let pidfd = match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
             // SAFETY: as above.
             fd if fd >= 0 => unsafe { OwnedFd::from_raw_fd(fd as RawFd) },
             // Dropping the gate ends the child.
             _ => {
                 return Err(io::Error::last_os_error())
-                    .context("cannot watch a command: no pidfd (Linux 5.3)");
+                    .context("cannot watch a command: no pidfd; it needs Linux 5.3");
             }
         };
         let user = user.map(User::shown);
         Ok(Started { pid, pidfd, gate: Some(gate), failure, name, user })
     }
 
-    /// Its process id.
+    /// The process id of the command.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// Readable when it has ended.
+    /// A descriptor that becomes readable when the command has ended.
     #[must_use]
     pub fn pidfd(&self) -> RawFd {
         self.pidfd.as_raw_fd()
     }
 
-    /// Open the gate.
+    /// Opens the gate.
     pub fn go(&mut self) {
         if let Some(gate) = self.gate.take() {
             // SAFETY: one byte from a live buffer. If the child is gone already, `end` says why.
@@ -112,7 +112,7 @@ impl Started {
         }
     }
 
-    /// How it ended. `patient`: wait for that; else it may be that it still runs.
+    /// How the command ended. `patient`: wait until it has ended; else it may still run.
     pub fn end(self, patient: bool) -> End {
         // SAFETY: plain integers, filled by the kernel.
         let (mut status, mut usage) = (0, unsafe { MaybeUninit::<libc::rusage>::zeroed().assume_init() });
@@ -122,7 +122,7 @@ impl Started {
             match unsafe { libc::wait4(self.pid, &raw mut status, flags, &raw mut usage) } {
                 0 => return End::Running,
                 -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => return End::NotRun(OUR_FAILURE, anyhow!("cannot learn how {} ended", self.name)),
+                -1 => return End::NotRun(OUR_FAILURE, anyhow!("cannot read the status of {}", self.name)),
                 _ => break,
             }
         }
@@ -137,10 +137,10 @@ impl Started {
         }
     }
 
-    /// What the child told before it gave up; nothing if it executed the command.
+    /// The step and the error that the child reported before it gave up; `None`: it executed the command.
     fn failed(&self) -> Option<(u8, i32)> {
         let mut reported = [0u8; 5];
-        // SAFETY: the buffer has room. It cannot block: execve or the child's end has closed the other end.
+        // SAFETY: the buffer has room. The read cannot block: execve or the child's end has closed the write end of the pipe.
         let n = unsafe { libc::read(self.failure.as_raw_fd(), reported.as_mut_ptr().cast(), reported.len()) };
         let [at, errno @ ..] = reported;
         (n == reported.len() as isize).then(|| (at, i32::from_ne_bytes(errno)))
@@ -156,13 +156,13 @@ impl Started {
         if errno == libc::ENOENT {
             let way_out = match env::var_os("SUDO_UID") {
                 Some(_) if !name.contains('/') => {
-                    "sudo has a PATH of its own: name its folder, too, or say sudo env PATH=\"$PATH\" whyslow run"
+                    "sudo sets its own PATH: give the full path, or use `sudo env PATH=\"$PATH\" whyslow run`"
                 }
-                _ => "`command -v` says where commands are",
+                _ => "`command -v` shows the path of a command",
             };
             return End::NotRun(NOT_FOUND, anyhow!("cannot find {name}: {why}; {way_out}"));
         }
-        End::NotRun(CANNOT_RUN, anyhow!("cannot run {name}: {why}; is it a program that you may execute?"))
+        End::NotRun(CANNOT_RUN, anyhow!("cannot run {name}: {why}; name a program that you may execute"))
     }
 }
 
@@ -187,7 +187,7 @@ fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
     words.iter().map(|word| word.as_ptr()).chain([null()]).collect()
 }
 
-/// Runs in the child. Allocates nothing.
+/// Runs in the child, and allocates nothing.
 fn be_the_command(
     prepared: &Prepared,
     [argv, environment]: &[Vec<*const libc::c_char>; 2],
@@ -197,7 +197,7 @@ fn be_the_command(
 ) -> ! {
     // SAFETY: system calls on numbers and on buffers that were made before the fork; the pointer lists end in null.
     unsafe {
-        // Else the gate would never be closed to us if our parent died.
+        // If the child kept this end open, it would not notice that its parent died: the read below would never end.
         libc::close(our_gate);
         if let Some(user) = prepared.user
             && let Err(errno) = user.become_it()
@@ -210,7 +210,7 @@ fn be_the_command(
             match libc::read(gate, (&raw mut word).cast(), 1) {
                 1 => break,
                 -1 if *libc::__errno_location() == libc::EINTR => {}
-                // Nobody will open it: who started us is gone, and its caller was told that the command did not run.
+                // The gate stays closed: our parent has ended, and has reported to its caller that the command did not run.
                 _ => libc::_exit(OUR_FAILURE.into()),
             }
         }
@@ -232,7 +232,7 @@ fn give_up(tells: RawFd, at: u8, errno: i32, status: u8) -> ! {
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which are nobody else's.
+    // SAFETY: room for two descriptors, which no other code owns.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());

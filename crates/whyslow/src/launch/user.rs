@@ -1,7 +1,8 @@
-//! As whom a command runs. `sudo whyslow run` needs root for whyslow, not for the command.
+//! The user that the command of `whyslow run` runs as. `sudo whyslow run` needs root for whyslow, not for the command.
 //!
-//! /etc/passwd and /etc/group are read as they are: a static binary cannot load the modules that other sources of users
-//! (LDAP, sssd) need. Of such a user, sudo's variables still tell name and ids; its further groups are not known.
+//! whyslow reads /etc/passwd and /etc/group itself: a static binary cannot load the modules that other sources of users
+//! (LDAP, sssd) need. For a user of such a source, sudo's variables still give the name and the ids; the user's supplementary groups
+//! are not known.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::fs;
 
 use anyhow::{Result, anyhow, bail};
 
-/// A user that a command is to become.
+/// The user that a command runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     uid: libc::uid_t,
@@ -20,7 +21,7 @@ pub struct User {
     shell: Option<String>,
 }
 
-/// What the command line says about it.
+/// The options of the command line for it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
     /// `--user`: a name or a number.
@@ -39,7 +40,7 @@ struct Account {
     shell: String,
 }
 
-/// Who had whyslow run as root: by what sudo, doas and pkexec leave in the environment.
+/// The user that started whyslow as root, as sudo, doas and pkexec leave it in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Invoker {
     uid: Option<libc::uid_t>,
@@ -48,7 +49,7 @@ struct Invoker {
     home: Option<OsString>,
 }
 
-/// As whom the command runs; `None`: as we do.
+/// The user that the command runs as; `None`: the user of whyslow.
 pub fn whose(asked: Asked) -> Result<Option<User>> {
     // SAFETY: takes nothing, cannot fail.
     let us = unsafe { libc::geteuid() };
@@ -63,10 +64,7 @@ pub fn whose(asked: Asked) -> Result<Option<User>> {
     match user {
         Some(user) if user.uid == us => Ok(None),
         Some(user) if us != 0 => {
-            bail!(
-                "cannot run a command as {}: only root may; the way out is `sudo whyslow run`",
-                user.shown()
-            )
+            bail!("cannot run a command as {}: only root may do that; use `sudo whyslow run`", user.shown())
         }
         other => Ok(other),
     }
@@ -95,7 +93,7 @@ fn invoking(who: &Invoker, passwd: &str, group: &str) -> Result<Option<User>> {
     let known = match (who.uid, &who.name) {
         (None, None) => return Ok(None),
         (Some(uid), name) => {
-            // Several names may share a number; sudo says which one it was.
+            // Several names may share a uid; sudo gives the name that was used.
             let same = |a: &Account| a.uid == uid && name.as_ref().is_none_or(|name| a.name == *name);
             accounts(passwd).find(same).or_else(|| accounts(passwd).find(|a| a.uid == uid))
         }
@@ -145,7 +143,7 @@ impl User {
         }
     }
 
-    /// For messages.
+    /// The name for messages.
     #[must_use]
     pub fn shown(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("uid {}", self.uid))
@@ -158,14 +156,14 @@ impl User {
         if let Some(name) = &self.name {
             all.extend([("USER", name.into()), ("LOGNAME", name.into())]);
         }
-        // What /etc/passwd leaves empty is this, passwd(5).
+        // An empty shell in /etc/passwd means /bin/sh, passwd(5).
         all.push(("SHELL", self.shell.as_deref().unwrap_or("/bin/sh").into()));
         all
     }
 
-    /// Become it, for good. Async-signal-safe: called between fork and execve, in a process of one thread.
+    /// Becomes this user, for good. Async-signal-safe: called between fork and execve, in a process of one thread.
     pub fn become_it(&self) -> std::result::Result<(), i32> {
-        // SAFETY: a live list and plain numbers. Groups first: afterwards we may not.
+        // SAFETY: a live list and plain numbers. Groups first: after setresuid(2) the process may not set them.
         unsafe {
             let done = libc::setgroups(self.groups.len(), self.groups.as_ptr()) == 0
                 && libc::setresgid(self.gid, self.gid, self.gid) == 0
@@ -175,7 +173,7 @@ impl User {
     }
 }
 
-/// A user's or group's number. To setresuid(2) the greatest means "leave it": the command would stay root.
+/// A uid or gid. The greatest number is refused: for setresuid(2) it means "no change", and the command would stay root.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }

@@ -1,6 +1,6 @@
-//! Which names of files are the kernel's own: nobody else can have given them.
+//! File names that are the kernel's own: no user can have chosen them.
 
-/// What has no name in a file system, as the kernel calls it.
+/// The kernel's names for files that have no name in a file system.
 const NAMELESS: [&str; 26] = [
     "pipe",
     "inotify",
@@ -30,7 +30,7 @@ const NAMELESS: [&str; 26] = [
     "[userfaultfd]",
 ];
 
-/// Of these files of /proc and /sys the name alone tells which lock is theirs.
+/// Files of /proc and /sys whose name alone identifies the lock that a read takes.
 const TELLING: [&str; 15] = [
     "mountinfo",
     "mounts",
@@ -49,7 +49,7 @@ const TELLING: [&str; 15] = [
     "scaling_setspeed",
 ];
 
-/// Below these of /dev, /proc and /sys names are whoever's: folders of others, links to them, what somebody makes there.
+/// Folders of /dev, /proc and /sys in which users choose the names: of folders, of links to them, and of files that users create.
 const STRANGERS: [&str; 10] = [
     "/dev/shm/",
     "/dev/mqueue/",
@@ -63,10 +63,10 @@ const STRANGERS: [&str; 10] = [
     "/sys/fs/pstore/",
 ];
 
-/// In /proc/PID these lead elsewhere.
+/// Entries of /proc/PID that lead out of /proc.
 const LINKS: [&str; 5] = ["cwd", "root", "exe", "map_files", "fd"];
 
-/// Whether a path, or what a descriptor without one is of, is the kernel's.
+/// Whether a path is the kernel's own, or the kernel's name for a descriptor without a path.
 pub fn is_kernels(path: &str) -> bool {
     let is_plain = |path: &str| path == "/dev" || path == "/proc" || path == "/sys" || path == "/dev/shm";
     let Some(first) = path.strip_prefix('/').and_then(|rest| rest.split('/').next()) else {
@@ -81,7 +81,7 @@ pub fn is_kernels(path: &str) -> bool {
         _ if is_strange => false,
         "sys" => true,
         "proc" => !parts.any(|part| LINKS.contains(&part)),
-        // One name, or a folder of devices that are numbered: volume groups have folders there, too.
+        // A single name, or a folder of numbered devices. Other folders of /dev may be volume groups, which users name.
         "dev" => {
             path.matches('/').count() == 2
                 || parts
@@ -92,12 +92,12 @@ pub fn is_kernels(path: &str) -> bool {
     }
 }
 
-/// Whether a path leads up again.
+/// Whether a path contains "..".
 pub fn is_detour(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-/// Whether the last part of a name, of something of this kind, can be nobody else's.
+/// Whether the last part of a path, for a file of this kind, can only be the kernel's own name.
 pub fn is_kernels_last(kind: &str, name: &str) -> bool {
     let is_terminal = || {
         let begin = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,18 +1,19 @@
-//! Names in the kernel's log: whoever may write there, and drivers, write what they like. Only the records that are asked for stay.
+//! Names in the kernel log: drivers, and processes that may write to it, write any text. Only the records that rules read stay.
 
 use super::words::Words;
 
-/// What the kernel says of its own clocks names nobody.
+/// Beginnings of the kernel's records about its own clocks, which contain no names.
 const CLOCKS: [&str; 3] = ["clocksource", "TSC", "tsc:"];
 
-/// Keep the records of clocks and of who was killed for memory, without names.
+/// Keeps the records about clocks and about OOM kills, without names.
 pub fn redact(text: &str, words: &mut Words) -> String {
     text.lines().filter_map(|line| record(line, words)).collect()
 }
 
 fn record(line: &str, words: &mut Words) -> Option<String> {
     let (head, text) = line.split_once(';')?;
-    // The priority has the facility above its three lowest bits: 0 is the kernel's, which nobody else can use (devkmsg_write).
+    // The facility stands above the three lowest bits of the priority: facility 0 is the kernel's, and no process can write with it
+    // (devkmsg_write).
     let priority: u32 = head.split(',').next()?.trim().parse().ok()?;
     if priority > 7 {
         return None;
@@ -44,7 +45,7 @@ fn fact(fact: &str, words: &mut Words) -> String {
             format!("{key}={value}")
         }
         _ if fact == "global_oom" => fact.to_owned(),
-        // What is left of a name with a comma in it.
+        // The rest of a name that contains a comma.
         _ => String::new(),
     }
 }

@@ -5,7 +5,7 @@ use whyslow_model::Recording;
 use super::log;
 use super::words::Words;
 
-/// Rewrite what holds names, and the names of the files.
+/// Rewrites the files that contain names, and the names of the files.
 pub fn redact(recording: &mut Recording, words: &mut Words) {
     for file in &mut recording.snapshots {
         let last = file.name.rsplit('/').next().unwrap_or_default();
@@ -23,7 +23,7 @@ pub fn redact(recording: &mut Recording, words: &mut Words) {
             {
                 Some(|_, _| String::new())
             }
-            // The boot's parameters may name disks and hosts: only what the kernel itself gives a meaning here stays.
+            // Boot parameters may name disks and hosts: only parameters that the kernel itself reads stay.
             "cmdline" => Some(boot),
             "version" => Some(kernel_version),
             _ => None,
@@ -51,7 +51,7 @@ fn process_status(text: &str, words: &mut Words) -> String {
     text.lines().map(line).collect()
 }
 
-/// "Linux version 6.1.0 (builder@host) (gcc ...) #1 SMP ...": by whom it was built is left out.
+/// "Linux version 6.1.0 (builder@host) (gcc ...) #1 SMP ...": the builder is left out.
 fn kernel_version(text: &str, _: &mut Words) -> String {
     match (text.split_once(" ("), text.split_once(" #")) {
         (Some((release, _)), Some((_, flags))) => format!("{release} #{flags}"),
@@ -59,7 +59,7 @@ fn kernel_version(text: &str, _: &mut Words) -> String {
     }
 }
 
-/// Parameters with a path, a host or an address are left out, and what is behind `--`: that is for init (kernel/params.c, parse_args).
+/// Leaves out parameters with a path, a host or an address, and all words after `--`, which are for init (kernel/params.c, parse_args).
 fn boot(text: &str, _: &mut Words) -> String {
     let is_plain = |word: &&str| {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -77,7 +77,7 @@ fn boot(text: &str, _: &mut Words) -> String {
         + "\n"
 }
 
-/// Which device is mounted, and as what, stays; where, and with what beneath, has words.
+/// The device and the type of a mount stay; made-up words replace the mount point and the root of the mount.
 fn mountinfo(text: &str, words: &mut Words) -> String {
     text.lines().filter_map(|line| mount(line, words)).collect()
 }

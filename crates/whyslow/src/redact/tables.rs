@@ -4,10 +4,10 @@ use whyslow_model::table::{Cgroup, Group, Span, Tables};
 
 use super::words::Words;
 
-/// Drop them.
-#[allow(clippy::too_many_lines, reason = "one paragraph a table")]
+/// Removes the names from all tables.
+#[allow(clippy::too_many_lines, reason = "one paragraph per table")]
 pub fn redact(tables: &mut Tables, words: &mut Words) {
-    // All are named here, so that a new one is thought of.
+    // All tables are named here, so that a new table does not compile until it is handled.
     let Tables {
         tasks,
         cgroups,
@@ -71,7 +71,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     }
     for row in failed_calls.iter_mut().flatten() {
         (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
-        // Whether a path begins at the root, and whether a file system has a device, is asked of it.
+        // Rules ask whether a path begins at the root, and whether a file system has a device: both stay visible.
         let root = if row.file.starts_with('/') { "/" } else { "" };
         row.file = format!("{root}{}", words.path(&row.file));
         if row.device != row.file_system {
@@ -98,7 +98,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         row.path = row.path.take().map(|path| words.path(&path));
     }
     for row in spins.iter_mut().flatten() {
-        // What the code is tells who has written it; the loop is judged by it.
+        // The place and the module name the program. The code itself stays: the rule judges the loop by it.
         (row.place, row.module) = (words.function(&row.place), words.path(&row.module));
     }
     let comms = waits.iter_mut().flatten().map(|row| &mut row.comm);
@@ -126,7 +126,7 @@ fn redact_owner(row: &mut Group, words: &mut Words) {
     let (pod, namespace) = (word("pod", &row.pod), word("namespace", &row.namespace));
     let (container, machine) = (word("container", &row.container), word("machine", &row.machine));
     let (image, user) = (word("image", &row.image), word("user", &row.user));
-    // Ids lead to names on the host that has them; descriptions, terminals and hosts are texts.
+    // Ids are dropped, because the host can resolve them to names; descriptions, terminals and hosts are free texts, and are dropped.
     *row = Group {
         path: words.group(&row.path),
         runtime: row.runtime.take(),

@@ -1,4 +1,4 @@
-//! Words for names.
+//! Made-up words for names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,9 +7,9 @@ use whyslow_model::Recording;
 
 use super::kernels::{is_detour, is_kernels, is_kernels_last};
 
-/// Threads of the kernel that may be in no row of the task list.
+/// Beginnings of the names of kernel threads that may have no row in the task list.
 const KERNELS: [&str; 6] = ["kworker/", "ksoftirqd/", "migration/", "swapper/", "jbd2/", "kswapd"];
-/// Hierarchies of version 1, below the folder of cgroups.
+/// Hierarchies of cgroup v1: their folders below /sys/fs/cgroup.
 const CONTROLLERS: [&str; 16] = [
     "cpu",
     "cpuacct",
@@ -29,22 +29,22 @@ const CONTROLLERS: [&str; 16] = [
     "unified",
 ];
 
-/// Which word each name has.
+/// The word of each name.
 pub struct Words {
     given: HashMap<(&'static str, String), String>,
     counts: HashMap<&'static str, usize>,
-    /// Tasks that are alike but for numbers.
+    /// For names of tasks that differ only in numbers: how many of them have a word.
     members: HashMap<String, usize>,
-    /// Names of kernel threads that no other task has.
+    /// Names of kernel threads that no user task has.
     kernels: BTreeSet<String>,
-    /// Where hierarchies of cgroups are mounted, the longest first: "sys/fs/cgroup/cpu".
+    /// The mount points of the cgroup hierarchies, the longest first: "sys/fs/cgroup/cpu".
     mounts: Vec<String>,
     /// Names that stay.
     kept: BTreeSet<String>,
 }
 
 impl Words {
-    /// For a recording: which names are the kernel's own.
+    /// The words for a recording, with no name replaced yet; finds out which names are the kernel's own.
     pub fn of(recording: &Recording, kept: BTreeSet<String>) -> Self {
         let tasks = || recording.tables.tasks.iter().flatten();
         let users: BTreeSet<&str> =
@@ -81,7 +81,7 @@ impl Words {
         self.given.entry((kind, name.to_owned())).or_insert_with(new).clone()
     }
 
-    /// Of a task.
+    /// The word for the name of a task.
     pub fn comm(&mut self, comm: &str) -> String {
         let is_kernels = self.kernels.contains(comm) || KERNELS.iter().any(|begin| comm.starts_with(begin));
         if comm.is_empty() || is_kernels || self.kept.contains(comm) {
@@ -91,8 +91,8 @@ impl Words {
         }
     }
 
-    /// Threads that are called alike but for numbers are told of together (`graph::names::folded`): so their words are alike, too, and those of
-    /// no others differ by numbers alone: "task-c", "task-d-1", "task-d-2".
+    /// Reports fold threads whose names differ only in numbers (`graph::names::folded`). The words of such threads also differ only in
+    /// numbers, and the words of other threads do not: "task-c", "task-d-1", "task-d-2".
     fn task(&mut self, comm: &str) -> String {
         if let Some(known) = self.given.get(&("task", comm.to_owned())) {
             return known.clone();
@@ -113,27 +113,27 @@ impl Words {
         word
     }
 
-    /// Of user code.
+    /// The word for a function of user code.
     pub fn function(&mut self, frame: &str) -> String {
         if frame.is_empty() { String::new() } else { self.word("fn", frame) }
     }
 
-    /// What an owner calls a group of tasks, a container, himself.
+    /// The word for a name that an owner gives: to a pod, a container, an image, a user.
     pub fn owner(&mut self, kind: &'static str, name: &str) -> String {
         if name.is_empty() { String::new() } else { self.word(kind, name) }
     }
 
-    /// Of a cgroup: as deep as before.
+    /// The words for the path of a cgroup, which keeps its depth.
     pub fn group(&mut self, path: &str) -> String {
         path.split('/').map(|part| self.part(part)).collect::<Vec<_>>().join("/")
     }
 
-    /// One folder of it.
+    /// The word for one folder of that path.
     pub fn part(&mut self, part: &str) -> String {
         if part.is_empty() { String::new() } else { self.word("g", part) }
     }
 
-    /// Of a file, a folder or what else a descriptor may be of: "socket 10.0.0.7:80", "pipe", "[eventpoll]".
+    /// The word for a file, a folder or another object that a descriptor refers to: "socket 10.0.0.7:80", "pipe", "[eventpoll]".
     pub fn path(&mut self, path: &str) -> String {
         if path.starts_with("/sys/fs/cgroup/") && !is_detour(path) {
             return format!("/{}", self.file(path.trim_start_matches('/')));
@@ -145,12 +145,14 @@ impl Words {
         }
     }
 
-    /// The last part of what a descriptor is of: its folder is not told, so that only what nobody else can have named stays.
+    /// The word for the last part of a path that a descriptor refers to. The folder is not known, so that only names that no user can
+    /// have chosen stay.
     pub fn target(&mut self, kind: &str, name: &str) -> String {
         if is_kernels_last(kind, name) { name.to_owned() } else { self.word("path", name) }
     }
 
-    /// The name of a kernel file in a recording, or of a row of them: folders of cgroups have words, the file itself keeps its name.
+    /// The words for the name of a kernel file in a recording, or of a family of them: folders of cgroups get words, the file keeps its
+    /// name.
     pub fn file(&mut self, name: &str) -> String {
         if self.mounts.iter().any(|mount| mount == name) {
             return name.to_owned();
@@ -162,7 +164,7 @@ impl Words {
         };
         let (folders, file) = rest.rsplit_once('/').unwrap_or(("", rest));
         let is_group = self.given.contains_key(&("g", file.to_owned()));
-        // Files of cgroups have dots in their names, or are of version 1; a folder that is meant itself has no file.
+        // The files of cgroups have known beginnings, or are `tasks` of v1. A name that is the folder itself has no file part.
         format!(
             "{mount}{}/{}",
             self.group(folders),
@@ -170,7 +172,7 @@ impl Words {
         )
     }
 
-    /// Of the other end of a connection: another address, the same port. Those of every host stay.
+    /// The word for the peer of a connection: another address, the same port. Addresses that every host has (loopback, unspecified) stay.
     pub fn peer(&mut self, peer: &str) -> String {
         if peer.is_empty() {
             return String::new();
@@ -182,7 +184,7 @@ impl Words {
         }
     }
 
-    /// Addresses of 198.18.0.0/15 and 2001:db8::/32, which are no host's (RFC 2544, RFC 3849).
+    /// An address of 198.18.0.0/15 or 2001:db8::/32, which no host has (RFC 2544, RFC 3849).
     fn address(&mut self, ip: IpAddr) -> IpAddr {
         let word = self.word("address", &ip.to_string());
         let number: u32 = word.trim_start_matches("address").parse().unwrap_or(0);
@@ -192,12 +194,12 @@ impl Words {
         }
     }
 
-    /// An argument of a command, or a whole command line.
+    /// The word for an argument of a command, or for a whole command line.
     pub fn argument(&mut self, argument: &str) -> String {
         if argument.is_empty() { String::new() } else { self.word("arg", argument) }
     }
 
-    /// Whom a trace follows: a pid, a cgroup, a unit, a command.
+    /// The word for the subject that a recording follows: a pid, a cgroup, a unit, a command.
     pub fn subject(&mut self, subject: &str) -> String {
         match subject {
             pid if pid.bytes().all(|byte| byte.is_ascii_digit()) => pid.to_owned(),
@@ -206,7 +208,7 @@ impl Words {
         }
     }
 
-    /// Words of our own with names in them: what is known as a name is replaced, and what looks like a path.
+    /// A sentence of whyslow that may contain names: replaces each known name, and each word that looks like a path.
     pub fn sentence(&mut self, text: &str) -> String {
         let mut out = Vec::new();
         for word in text.split(' ') {
@@ -224,7 +226,7 @@ impl Words {
     }
 }
 
-/// The number at the end of a word, in letters: 1 is "a", 27 "aa".
+/// The number at the end of a word, in letters: 1 is "a", 27 is "aa".
 fn letters(word: &str) -> String {
     let mut number: usize = word.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
     let mut out = String::new();

@@ -14,7 +14,7 @@ use super::{Halt, limit};
 /// Bytes after the mark that ends a tar: GNU tar pads to 10 KiB.
 const PADDING: u64 = 1 << 20;
 
-/// Read the recording in `file`, or whatever else gives bytes.
+/// Reads the recording from `file`, or from another stream of bytes.
 pub fn open(file: impl Read) -> Result<Recording, Halt> {
     let mut input = BufReader::with_capacity(64 << 10, file);
     let start = input.fill_buf()?;
@@ -47,7 +47,7 @@ fn read<R: BufRead>(mut members: TarReader<R>, loader: &mut Loader, within: &mut
     Ok(())
 }
 
-/// What the file is, if its first bytes show that it is none of ours.
+/// What the file is, if its first bytes show that it is no recording.
 fn foreign(start: &[u8]) -> Option<&'static str> {
     // A zstd frame, or a frame that a reader skips: RFC 8878, section 3.1.
     let zstd =
@@ -64,7 +64,7 @@ fn foreign(start: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Counts the bytes used.
+/// Counts the bytes that were read.
 struct Counted<R> {
     from: R,
     at: Rc<Cell<u64>>,
@@ -89,7 +89,7 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// Gives no more than so many bytes, then an error.
+/// Gives at most `left` bytes, then an error.
 struct Bounded<R> {
     from: R,
     left: u64,

@@ -1,9 +1,9 @@
-//! A file that is there whole or not at all: written without a name, made durable, then named.
+//! Writes a file atomically: it exists as a whole or not at all. The file is written without a name, synced to disk, then named.
 //!
-//! `O_TMPFILE` + `linkat`: if we are killed meanwhile, the kernel forgets the file. File systems without `O_TMPFILE`
-//! (vfat, NFS, most of FUSE) get a named `.whyslow-<pid>-<n>.part`, which is removed on failure but not by a kill.
-//! The file is fsynced before it gets its name and the folder after, so that a power cut leaves the old file or the
-//! new one; on a sick disk this may take long.
+//! `O_TMPFILE` + `linkat`: if whyslow is killed meanwhile, the kernel frees the file. On file systems without `O_TMPFILE`
+//! (vfat, NFS, most of FUSE) whyslow writes a named `.whyslow-<pid>-<n>.part`, and removes it after a failure; after a kill it stays.
+//! whyslow calls fsync(2) for the file before the file gets its name, and for the folder afterwards: after a power cut there is the old
+//! file or the new one. On a slow disk this may take long.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::kind_shown;
 
-/// Command lines and the kernel's log are in it: only its owner may read it.
+/// A recording holds command lines and the kernel log: only its owner may read it.
 const MODE: u32 = 0o600;
-/// Names tried for a temporary file: others may be left by killed processes that had our pid.
+/// Names tried for a temporary file: a killed whyslow that had our pid may have left files with some of these names.
 const TRIES: u32 = 100;
 
 type Fill<'f> = &'f mut dyn FnMut(&File) -> io::Result<()>;
 
-/// Let `fill` write a file and put it at `path`, in the place of what is there. If anything fails, `path` is as it was.
+/// Lets `fill` write a file, and puts it at `path`, where it replaces an existing file. If a step fails, `path` is as it was.
 pub fn put(path: &Path, fill: Fill) -> io::Result<()> {
     replaceable(path)?;
     let _held = FileSizeSignal::hold()?;
@@ -35,12 +35,12 @@ pub fn put(path: &Path, fill: Fill) -> io::Result<()> {
     if !put_unnamed(folder, path, fill)? {
         put_named(folder, path, fill)?;
     }
-    // Not every file system can sync a folder; the file itself is safe by now.
+    // Not every file system can sync a folder; the file itself is already on disk.
     let _ = File::open(folder).and_then(|f| f.sync_all());
     Ok(())
 }
 
-/// What would help against `error`, as the end of a sentence.
+/// The way out of `error`, as the end of a sentence.
 pub fn way_out(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "; free some space, or save to another disk",
@@ -51,8 +51,8 @@ pub fn way_out(error: &io::Error) -> &'static str {
     }
 }
 
-/// Renaming over a device would replace it (`-o /dev/null`, as root); following a link in a folder that others can
-/// write to would replace what they chose.
+/// Only a plain file may be replaced. A rename over a device would replace the device (`-o /dev/null`, as root). A link in a folder that
+/// other users can write to would let them choose the file that is replaced.
 fn replaceable(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && path.file_name().is_some() => Ok(()),
@@ -70,7 +70,7 @@ fn fill_and_sync(file: &File, fill: Fill) -> io::Result<()> {
     file.sync_all()
 }
 
-/// `false`: this file system, or a missing /proc, does not allow it.
+/// Writes by way of an unnamed file. `false`: this file system, or a missing /proc, does not allow it.
 fn put_unnamed(folder: &Path, path: &Path, fill: Fill) -> io::Result<bool> {
     let unnamed = OpenOptions::new().write(true).mode(MODE).custom_flags(libc::O_TMPFILE).open(folder);
     let file = match unnamed {
@@ -101,7 +101,7 @@ fn put_named(folder: &Path, path: &Path, fill: Fill) -> io::Result<()> {
     part.rename(path)
 }
 
-/// A name of ours, removed unless it was renamed.
+/// A temporary file, removed unless it was renamed.
 struct Part(Option<PathBuf>);
 
 impl Part {
@@ -122,7 +122,7 @@ impl Drop for Part {
     }
 }
 
-/// Make something under a name in `folder` that nobody has.
+/// Calls `make` with an unused name in `folder`.
 fn unused<T>(folder: &Path, make: &mut dyn FnMut(&Path) -> io::Result<T>) -> io::Result<(T, Part)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -138,8 +138,8 @@ fn unused<T>(folder: &Path, make: &mut dyn FnMut(&Path) -> io::Result<T>) -> io:
     Err(last)
 }
 
-/// Give an unnamed file a name. By descriptor this needs CAP_DAC_READ_SEARCH (until Linux 6.10, 42bd2af5950456d4);
-/// else by way of /proc.
+/// Gives an unnamed file a name. By descriptor this needs CAP_DAC_READ_SEARCH (until Linux 6.10, 42bd2af5950456d4);
+/// without it, the link goes by way of /proc.
 fn link(file: &File, path: &Path) -> io::Result<()> {
     let to = CString::new(path.as_os_str().as_bytes())?;
     let by_proc = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
@@ -178,7 +178,7 @@ impl FileSizeSignal {
         let mut before = MaybeUninit::uninit();
         // SAFETY: `before` is written if the call succeeds, and used only then.
         match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &Self::set(), before.as_mut_ptr()) } {
-            // SAFETY: as said.
+            // SAFETY: the call succeeded, so `before` is written.
             0 => Ok(FileSizeSignal { before: unsafe { before.assume_init() } }),
             error => Err(io::Error::from_raw_os_error(error)),
         }

@@ -1,7 +1,7 @@
 //! A recording from a folder: an unpacked recording, or a tree of copies of /proc and /sys.
 //!
-//! Symbolic links are not followed, devices and FIFOs not opened, mounts not entered: `whyslow report /` must not
-//! read a live /proc, where reading can hurt.
+//! The reader follows no symbolic links, opens no devices or FIFOs, and enters no mounts: `whyslow report /` must not read a live /proc,
+//! because some reads there slow the host.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -15,7 +15,7 @@ use whyslow_model::{Missing, Recording};
 use super::loader::Loader;
 use super::{Halt, limit, names, shown};
 
-/// What is read, and nothing beside: first what says how to read the rest.
+/// The entries that are read; no other entry is. The first ones say how to read the rest.
 const CONTENTS: [&str; 11] = [
     "whyslow.json",
     "missing.ndjson",
@@ -44,12 +44,12 @@ struct Walk {
     loader: Loader,
 }
 
-/// Read the recording in the folder `path`.
+/// Reads the recording in the folder `path`.
 pub fn open(path: &Path) -> Result<Recording, Halt> {
     let root = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
     if is_kernel_fs(&root)? {
         return Err(Halt::Refuse(
-            "it is a live file system of the kernel; whyslow exam looks at this host".to_owned(),
+            "it is a live file system of the kernel; `whyslow exam` examines this host".to_owned(),
         ));
     }
     let device = root.metadata()?.dev();
@@ -125,7 +125,7 @@ impl Walk {
             self.special += 1;
             return Ok(());
         }
-        // A kernel file that is too large is not read, and does not count.
+        // The loader does not read a kernel file that is too large: its size does not count.
         let counts = if names::is_snapshot(name) && there.len() > limit::SNAPSHOT { 0 } else { there.len() };
         let Some(left) = self.left.checked_sub(counts) else {
             return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20)));
@@ -171,7 +171,7 @@ fn is_kernel_fs(folder: &File) -> io::Result<bool> {
     Ok(kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC)
 }
 
-/// Open a file below `root`, through no link and into no mount, whatever somebody does to the folder meanwhile.
+/// Opens a file below `root`, through no link and into no mount, even if another process changes the folder meanwhile.
 fn open_below(root: &File, path: &Path, below: &Path) -> io::Result<File> {
     let name = std::ffi::CString::new(below.as_os_str().as_bytes())?;
     // SAFETY: open_how is plain numbers, for which zero is valid.
@@ -186,7 +186,7 @@ fn open_below(root: &File, path: &Path, below: &Path) -> io::Result<File> {
         return Ok(unsafe { File::from_raw_fd(fd) });
     }
     let error = io::Error::last_os_error();
-    // No openat2 before Linux 5.6 (fddb5d430ad9fa91), nor in some containers: then the last part may be no link.
+    // Kernels before Linux 5.6 (fddb5d430ad9fa91) and some containers have no openat2. The fallback refuses a link as the last part only.
     if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
         return Err(error);
     }

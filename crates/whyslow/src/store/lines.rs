@@ -1,4 +1,4 @@
-//! NDJSON: lines of bounded length, and a note on those that make no sense.
+//! NDJSON: lines of bounded length, and a note if some lines make no sense.
 
 use std::io::{self, BufRead};
 
@@ -19,7 +19,7 @@ impl<'r> Lines<'r> {
         Lines { from, line: Vec::new(), number: 0, bad: 0, first_bad: None }
     }
 
-    /// The next line that is neither blank nor too long, without its end.
+    /// The next line that is neither blank nor too long, without its newline.
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
             self.line.clear();
@@ -36,7 +36,7 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// Read up to the end of a line. `None`: the member ended; `Some(false)`: longer than a line may be.
+    /// Reads up to the end of a line. `None`: the member ended; `Some(false)`: the line is too long.
     fn read_line(&mut self) -> io::Result<Option<bool>> {
         let mut fits = true;
         loop {
@@ -46,7 +46,7 @@ impl<'r> Lines<'r> {
             }
             let before = self.line.len();
             let mut rest = some;
-            // Of a slice: it finds the end a vector at a time, and cannot fail.
+            // `read_until` on a slice searches a vector at a time, and cannot fail.
             let used = rest.read_until(b'\n', &mut self.line)?;
             let ended = self.line.len() > before && self.line.last() == Some(&b'\n');
             if ended {
@@ -63,14 +63,14 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// The line just read makes no sense.
+    /// Notes that the line just read makes no sense.
     pub fn is_bad(&mut self, why: &str) {
         self.bad = self.bad.saturating_add(1);
         let number = self.number;
         self.first_bad.get_or_insert_with(|| format!("line {number}: {}", shown(why)));
     }
 
-    /// What to tell about the lines that make no sense, if any.
+    /// The text of the note, if some lines make no sense.
     pub fn complaint(&self) -> Option<String> {
         let first = self.first_bad.as_ref()?;
         Some(format!("{} of {} lines make no sense; {first}", self.bad, self.number))

@@ -1,5 +1,5 @@
-//! Names of members. A snapshot's name comes from the host (a cgroup may be called anything), a member's name from
-//! whoever made the file: neither is trusted.
+//! Names of members. A snapshot's name comes from the host (a cgroup may have any name), a member's name from the author of
+//! the file: neither is trusted.
 //!
 //! A snapshot's name becomes a member's name by escaping: printable ASCII stays, all else (and "%") becomes `%XX`.
 //! The member's name need not give the snapshot's name back: `snapshots.ndjson` holds that.
@@ -10,21 +10,21 @@ use super::shown;
 
 /// Folders that hold kernel files under their own names.
 const ROOTS: [&str; 4] = ["proc/", "sys/", "netns/", "dev/"];
-/// Folder of the kernel files that would fall outside these.
+/// Folder of the kernel files that are in none of these folders.
 const OTHER: &str = "other/";
 /// Folder of all snapshots of a file but the latest: `earlier/<milliseconds>/<name>`.
 pub const EARLIER: &str = "earlier/";
 /// Longest part of a path: file systems allow 255 bytes, and a number may be appended.
 const LONGEST_PART: usize = 200;
-/// Longest path: the kernel allows 4095 bytes, and the folder has a path, too.
+/// Longest path: the kernel allows 4095 bytes, and these include the path of the folder that a recording is unpacked to.
 const LONGEST: usize = 1000;
 
-/// Is this a member that holds a kernel file?
+/// Whether the member holds a kernel file.
 pub fn is_snapshot(member: &str) -> bool {
     ROOTS.iter().chain(&[OTHER, EARLIER]).any(|root| member.starts_with(root))
 }
 
-/// Without a line in `snapshots.ndjson`: the name of a member's file, and the milliseconds if it is an earlier snapshot.
+/// For a member without a line in `snapshots.ndjson`: the name of its kernel file, and the milliseconds if it is an earlier snapshot.
 pub fn snapshot_of(member: &str) -> (&str, Option<u64>) {
     let earlier = member.strip_prefix(EARLIER).and_then(|rest| rest.split_once('/'));
     match earlier.and_then(|(at, name)| Some((name, at.parse().ok()?))) {
@@ -48,7 +48,7 @@ fn escaped(name: &str, earlier: Option<u128>) -> String {
     if out.len() > LONGEST {
         out.truncate(out.floor_char_boundary(LONGEST));
         out.truncate(out.trim_end_matches(['/', '.']).len());
-        // What the cut leaves of the last part may be "." or nothing.
+        // After the cut the last part may be "." or empty.
         out.push_str("/%");
     }
     out
@@ -71,7 +71,7 @@ fn escaped_part(part: &str) -> String {
     out
 }
 
-/// Member names for snapshots (file, milliseconds if it is an earlier snapshot): each its own, none the folder of another.
+/// Member names for snapshots (file, milliseconds if it is an earlier snapshot). All names differ, and none is the folder of another.
 pub fn members<'n>(snapshots: impl Iterator<Item = (&'n str, Option<u128>)>) -> Vec<String> {
     let mut names: Vec<String> = snapshots.map(|(name, earlier)| escaped(name, earlier)).collect();
     let mut taken: HashSet<String> = HashSet::new();
@@ -92,7 +92,7 @@ pub fn members<'n>(snapshots: impl Iterator<Item = (&'n str, Option<u128>)>) -> 
     names
 }
 
-/// The path of a member as a tar gives it: below the root, without "." parts. `Err`: why it is refused.
+/// The path of a member as a tar gives it, below the root and without "." parts. `Err`: the reason why it is refused.
 pub fn checked(path: &[u8]) -> Result<String, String> {
     let path = str::from_utf8(path).map_err(|_| "its name is not UTF-8".to_owned())?;
     let refuse = |why: &str| Err(format!("member {} {why}", shown(path)));

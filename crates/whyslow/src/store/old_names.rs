@@ -1,8 +1,8 @@
-//! Names that recordings of before November 2026 have, and what they are called today. Of fields `serde` knows the old ones.
+//! Names in recordings from before November 2026, and today's names for them. For fields, `serde` knows the old names.
 
 use whyslow_model::{MissingNote, Probe, Recording};
 
-/// The probe of IRQ latency, as it was called.
+/// The old name of the probe for IRQ latency.
 const LATE_CPUS: &str = "late CPUs";
 
 /// Today's name of a table.
@@ -10,7 +10,7 @@ pub fn table(name: &str) -> &str {
     if name == "latenesses" { "irq_latencies" } else { name }
 }
 
-/// What is missing, and what a probe lost, by today's names: a table that lost rows must not pass for a whole one.
+/// Renames the probes in the notes on missing data and in the lost events: a table that lost rows must not count as complete.
 pub fn renew(recording: &mut Recording) {
     let today = Probe::IrqLatency.word();
     for (probe, _) in recording.meta.lost_events.iter_mut().filter(|(probe, _)| probe == LATE_CPUS) {

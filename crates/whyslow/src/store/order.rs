@@ -1,11 +1,11 @@
-//! In which order a recording is written. A file that was cut off has its beginning only, so that what matters most
-//! comes first, and the first and the last snapshot of a file, which are worth nothing alone, stand side by side.
+//! The order in which a recording is written. A file that is cut off keeps its beginning only: the most important parts come first.
+//! The first and the last snapshot of a file stand side by side, because one without the other is useless.
 
 use std::collections::HashMap;
 
 use whyslow_model::FileSnapshot;
 
-/// Small files that tell most: the host's CPU time, pressure, memory, disks, network.
+/// Small files with the most important data: the host's CPU time, pressure, memory, disks, network.
 const HOST: [&str; 13] = [
     "proc/stat",
     "proc/uptime",
@@ -21,20 +21,20 @@ const HOST: [&str; 13] = [
     "proc/swaps",
     "proc/sys/net/",
 ];
-/// As many as there are cgroups.
+/// The files of cgroups: their number grows with the number of cgroups.
 const CGROUPS: &str = "sys/fs/cgroup/";
 const CGROUPS_RANK: usize = HOST.len();
 const OTHERS_RANK: usize = HOST.len() + 1;
 const BETWEEN_RANK: usize = HOST.len() + 2;
 
-/// Numbers of snapshots in the order in which they are written.
+/// Indexes of snapshots in the order in which they are written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// First and last snapshots of the files about the whole host.
     pub host: Vec<usize>,
     /// First and last snapshots of the cgroups' files.
     pub cgroups: Vec<usize>,
-    /// First and last snapshots of the others, then what lies between first and last.
+    /// First and last snapshots of the other files, then all snapshots between a first and a last one.
     pub others: Vec<usize>,
 }
 

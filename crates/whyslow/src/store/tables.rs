@@ -1,6 +1,6 @@
-//! The tables by name: the one list of them, in the order in which they stand in the file.
+//! The only list of the tables, by name, in the order in which they stand in the file.
 //!
-//! To add a table: its field in `model::table::Tables`, its line here.
+//! A new table needs a field in `model::table::Tables`, and a line here.
 
 use std::io::{self, Write};
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use whyslow_model::table::Tables;
 
-/// Where in the file a table stands.
+/// The place of a table in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Right after the files about the whole host: without it there are few answers.
+    /// Right after the files about the whole host: without this table, few rules have an answer.
     First,
-    /// After the cgroups' files: large, and only makes answers finer.
+    /// After the cgroups' files: the table is large, and only makes answers finer.
     Later,
 }
 
 macro_rules! tables {
     ($($name:ident $place:ident,)*) => {
-        /// Call `see` with each table that was recorded.
+        /// Calls `see` with each table that was recorded.
         pub fn each(tables: &Tables, see: &mut dyn FnMut(&'static str, Place, &dyn Rows)) {
             // Names every field: a table that is not in the list does not compile.
             let Tables { $($name),* } = tables;
@@ -28,7 +28,7 @@ macro_rules! tables {
             })*
         }
 
-        /// Where the rows of the table `name` go, and the name as we spell it.
+        /// The slot for the rows of the table `name`, and the static name of the table.
         pub fn slot<'t>(tables: &'t mut Tables, name: &str) -> Option<(&'static str, &'t mut dyn Slot)> {
             match name {
                 $(stringify!($name) => Some((stringify!($name), &mut tables.$name)),)*
@@ -75,9 +75,9 @@ tables! {
 
 /// A table that can be written.
 pub trait Rows {
-    /// How many rows it has.
+    /// The number of rows.
     fn count(&self) -> usize;
-    /// Append row `at` to `out`, as one line of JSON.
+    /// Appends row `at` to `out`, as one line of JSON.
     fn write(&self, at: usize, out: &mut dyn Write) -> io::Result<()>;
 }
 
@@ -97,24 +97,24 @@ impl<T: Serialize> Rows for Vec<T> {
 
 /// A table that can be filled.
 pub trait Slot {
-    /// The table exists, even if no row follows; room for so many, if there is.
+    /// Creates the table, even if no row follows, with room for so many rows if memory allows.
     fn begin(&mut self, rows: usize);
-    /// Append the row in this line.
+    /// Appends the row in this line.
     fn push(&mut self, line: &[u8]) -> serde_json::Result<()>;
-    /// Memory of one row, without what it points to.
+    /// Memory of one row, without its heap data.
     fn row_size(&self) -> usize;
-    /// How many rows it has, if it exists.
+    /// The number of rows, if the table exists.
     fn count(&self) -> Option<usize>;
 }
 
 impl<T: DeserializeOwned> Slot for Option<Vec<T>> {
     fn begin(&mut self, rows: usize) {
-        // Not to have it is no error: the table grows then.
+        // A failed reservation is no error: the table grows row by row.
         let _ = self.get_or_insert_default().try_reserve_exact(rows);
     }
 
     fn push(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        // Of a line that is text each of its strings is, and need not be looked through for that.
+        // If the whole line is UTF-8, all its strings are: serde_json need not check each string again.
         let row = match std::str::from_utf8(line) {
             Ok(text) => serde_json::from_str(text)?,
             Err(_) => serde_json::from_slice(line)?,

@@ -1,14 +1,15 @@
-//! The tar layer, for reading: member after member of a stream that may end anywhere and say anything.
+//! The tar layer, for reading: member after member of a stream that may end anywhere and contain anything.
 //!
-//! The `tar` crate writes our files; it does not tell a cut-off file from one that ended, and reads long names of any
-//! length into memory. Only plain files count; links and devices, which whyslow never writes, refuse the whole file.
+//! The `tar` crate writes our files, but its reader does not distinguish a cut-off file from a complete one, and reads long names of
+//! any length into memory. This reader accepts plain files only; it refuses the whole file for a link or a device, which whyslow never
+//! writes.
 
 use std::io::{self, BufRead, Read};
 
 use super::{Halt, names, shown};
 
 const BLOCK: usize = 512;
-/// Longest name in a member of its own (GNU type `L`, pax type `x`).
+/// Longest name that has a member of its own (GNU type `L`, pax type `x`).
 const LONG_NAME: u64 = 64 << 10;
 
 /// The members of a tar.
@@ -16,11 +17,11 @@ pub struct TarReader<R> {
     from: R,
     /// Bytes until the next header.
     ahead: u64,
-    /// Path of the next member, where it did not fit into its header.
+    /// Path of the next member, if it did not fit into its header.
     long_name: Option<Vec<u8>>,
 }
 
-/// What a header says.
+/// The fields of a header.
 struct Header {
     kind: u8,
     size: u64,
@@ -33,7 +34,7 @@ impl<R: BufRead> TarReader<R> {
         TarReader { from, ahead: 0, long_name: None }
     }
 
-    /// Path and size of the next plain file; `None` at the mark that ends a tar.
+    /// Path and size of the next plain file; `None`: at the mark that ends a tar.
     pub fn next(&mut self) -> Result<Option<(String, u64)>, Halt> {
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
@@ -56,7 +57,7 @@ impl<R: BufRead> TarReader<R> {
         Body { members: self, left: size }
     }
 
-    /// What follows the mark that ends a tar.
+    /// The input after the mark that ends a tar.
     pub fn rest(self) -> R {
         self.from
     }
@@ -69,14 +70,14 @@ impl<R: BufRead> TarReader<R> {
             return Ok(None);
         }
         let Some(header) = parse(&block) else {
-            return Err(Halt::Tear("what should be the header of a member is none".to_owned()));
+            return Err(Halt::Tear("the header of a member is damaged".to_owned()));
         };
         let padded = header.size.checked_next_multiple_of(BLOCK as u64);
         self.ahead = padded.ok_or_else(|| Halt::Tear("a member has an impossible size".to_owned()))?;
         Ok(Some(header))
     }
 
-    /// Pass over what is left of the member and its padding.
+    /// Skips the rest of the member and its padding.
     fn skip(&mut self) -> io::Result<()> {
         while self.ahead > 0 {
             let there = self.from.fill_buf()?.len();

@@ -1,4 +1,4 @@
-//! A recording as bytes: which members, in which order.
+//! Writes a recording as bytes: its members, and their order.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Read, Write};
@@ -20,22 +20,22 @@ pub struct Head {
     /// Facts about the recording.
     #[serde(flatten)]
     pub meta: Meta,
-    /// The tables and their numbers of rows: what a cut took is known.
+    /// The tables and their numbers of rows: a reader of a cut file then knows what is lost.
     pub tables: Vec<(String, u64)>,
-    /// Set if what was saved had been cut off before.
+    /// Set if the saved recording was read from a cut-off file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn: Option<String>,
 }
 
-/// A line of `snapshots.ndjson`; the lines stand in the order of `Recording::snapshots`.
+/// A line of `snapshots.ndjson`. The lines have the order of `Recording::snapshots`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotLine<'r> {
-    /// The kernel file.
+    /// The name of the kernel file.
     pub name: Cow<'r, str>,
-    /// When, since the window began.
+    /// Time of the snapshot, since the window began.
     pub at_ns: u64,
-    /// Where its bytes are.
+    /// The member that holds its bytes.
     pub member: Cow<'r, str>,
 }
 
@@ -44,7 +44,7 @@ struct Archive<W: Write> {
     time: u64,
 }
 
-/// Write `rec` to `out`.
+/// Writes `rec` to `out`.
 pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut archive = Archive { tar: tar::Builder::new(Packer::new(BufWriter::new(out))?), time };
@@ -58,7 +58,7 @@ pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
     }
     archive.rows("snapshots.ndjson", &snapshot_lines(rec, &members))?;
     archive.snapshots(rec, &members, &order.host)?;
-    // So far it is small, and worth more than most of what follows.
+    // The part so far is small, and more important than most of the rest.
     archive.tar.get_mut().flush()?;
     archive.tables(rec, Place::First)?;
     archive.snapshots(rec, &members, &order.cgroups)?;
@@ -127,8 +127,8 @@ impl<W: Write> Archive<W> {
         done
     }
 
-    /// A header says the size before the bytes come. The rows are made twice rather than kept: memory is capped
-    /// while a sick host is looked at, and a table may be large.
+    /// A header gives the size before the bytes. The rows are serialized twice instead of kept, because whyslow limits its memory on a
+    /// host that it examines, and a table may be large.
     fn rows(&mut self, name: &str, rows: &dyn Rows) -> io::Result<()> {
         let mut size = Counter(0);
         for at in 0..rows.count() {

@@ -1,5 +1,5 @@
-//! The zstd layer: many frames of bounded size, each with its checksum, so that a reader that was handed a damaged
-//! file believes what came before the damage and nothing after it.
+//! The zstd layer: many frames of bounded size, each with its checksum. The reader of a damaged file uses the frames before the damage
+//! and nothing after it.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -9,16 +9,17 @@ use super::shown;
 
 /// Unpacked bytes in one zstd frame. A smaller frame loses less to a flipped bit and packs worse (docs/recording.md).
 const FRAME: usize = 512 << 10;
-/// Unpacked bytes after which the packer writes out what it has: a cut file loses no more than this before the cut.
+/// Unpacked bytes after which the packer flushes: a cut file loses no more than this before the cut.
 const FLUSH: usize = 32 << 10;
-/// On counters and rows of JSON, level 3 is not smaller and level 9 a sixth smaller for twice the CPU time.
+/// Compression level. For counters and rows of JSON, level 3 gives no smaller file, and level 9 a file that is a sixth smaller for twice
+/// the CPU time.
 const LEVEL: i32 = 1;
-/// log2 of the largest window that is believed: 8 MiB, what `zstd -19` makes.
+/// log2 of the largest zstd window that the reader accepts: 8 MiB, which `zstd -19` makes.
 const WINDOW_LOG: u32 = 23;
-/// Unpacked bytes of one frame that are held back until its checksum was right. Our frames are smaller.
+/// Unpacked bytes of one frame that the reader holds back until it has verified the checksum. Our own frames are smaller.
 const HELD: usize = 4 << 20;
 
-/// Packs what is written to it.
+/// Compresses the bytes that are written to it.
 pub struct Packer<W: Write> {
     frame: Option<write::Encoder<'static, W>>,
     in_frame: usize,
@@ -26,12 +27,12 @@ pub struct Packer<W: Write> {
 }
 
 impl<W: Write> Packer<W> {
-    /// Pack into `out`.
+    /// Compresses into `out`.
     pub fn new(out: W) -> io::Result<Self> {
         Ok(Packer { frame: Some(encoder(out)?), in_frame: 0, unflushed: 0 })
     }
 
-    /// End the last frame.
+    /// Ends the last frame.
     pub fn finish(self) -> io::Result<W> {
         self.frame.ok_or_else(broken)?.finish()
     }
@@ -76,8 +77,8 @@ impl<W: Write> Write for Packer<W> {
     }
 }
 
-/// Unpacks, and hands out only what can be believed: whole frames whose checksum is right, and of a frame that was
-/// cut off what stands before the cut.
+/// Decompresses, and hands out only bytes that are right: whole frames with a right checksum, and the part of a cut-off frame before the
+/// cut.
 pub struct Unpacker<R: BufRead> {
     state: State<R>,
     held: Vec<u8>,
@@ -91,12 +92,12 @@ enum State<R: BufRead> {
 }
 
 impl<R: BufRead> Unpacker<R> {
-    /// Unpack `from`.
+    /// Decompresses `from`.
     pub fn new(from: R) -> Self {
         Unpacker { state: State::Between(from), held: Vec::new(), given: 0 }
     }
 
-    /// Unpack up to the end of a frame, or as much as is held back. Nothing held afterwards: the end.
+    /// Decompresses up to the end of a frame, or up to the bound of what is held back. If nothing is held afterwards, the input has ended.
     fn refill(&mut self) -> io::Result<()> {
         self.held.clear();
         self.given = 0;
@@ -127,7 +128,7 @@ impl<R: BufRead> Unpacker<R> {
     }
 }
 
-/// Unpack until the frame ends (`true`) or enough is held.
+/// Decompresses until the frame ends (`true`) or enough bytes are held.
 fn hold(decoder: &mut impl Read, held: &mut Vec<u8>) -> io::Result<bool> {
     let mut some = [0; 16 << 10];
     while held.len() < HELD {
@@ -139,8 +140,8 @@ fn hold(decoder: &mut impl Read, held: &mut Vec<u8>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The bytes ended, or the disk cannot give more; what came before them is right. Any other error is zstd's: the
-/// frame is damaged, and nobody knows since where.
+/// The input ended, or a read from the disk failed; the bytes before that are right. Any other error comes from zstd: the frame is
+/// damaged, from an unknown place on.
 fn is_cut(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error().is_some()
 }

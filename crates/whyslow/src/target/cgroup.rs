@@ -1,6 +1,6 @@
-//! Cgroups by name: their folders, their processes, their number in the kernel.
+//! Cgroups by name: their folders, their processes, their ids in the kernel.
 //!
-//! Only directories and cgroup.procs are read, which takes no lock that others wait for long for.
+//! Only directories and cgroup.procs are read: no lock is held for long that other processes wait for.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -11,14 +11,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where hierarchies are mounted, everywhere.
+/// The folder where all distributions mount the hierarchies.
 const USUAL: &str = "/sys/fs/cgroup";
-/// Groups looked at: a host with more names the folder.
+/// At most so many cgroups are read. On a host with more, the user gives the folder.
 const MOST: usize = 200_000;
-/// The number of a v1 hierarchy is in a file that takes cgroup_mutex before Linux 6.7: nobody waits longer for it.
+/// The number of a v1 hierarchy is in a file that takes cgroup_mutex before Linux 6.7: whyslow waits no longer than this for it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The folders that `path` means, one a hierarchy.
+/// The folders that `path` means, one per hierarchy.
 pub fn folders(path: &str) -> Vec<PathBuf> {
     let below = path.trim_start_matches('/');
     let named = [PathBuf::from(path), Path::new("/").join(below)];
@@ -28,8 +28,9 @@ pub fn folders(path: &str) -> Vec<PathBuf> {
     roots().into_iter().map(|root| root.join(below)).filter(|folder| is_cgroup(folder)).collect()
 }
 
-/// Whether a group of this path would have a folder here: what a container sees are its own groups, while /proc may name those of the
-/// host. Of a whole v1 hierarchy the root alone has release_agent, and of v2 it alone has no cgroup.events (kernel/cgroup/cgroup*.c).
+/// Whether a cgroup of this path would have a folder here. In a container only its own cgroups have folders, while /proc may name
+/// cgroups of the host. A whole hierarchy is known by its root: in v1 only the root has release_agent, in v2 only the root has no
+/// cgroup.events (kernel/cgroup/cgroup*.c).
 pub fn would_be_here(path: &str) -> bool {
     let is_whole = |root: PathBuf| match magic(&root) {
         Some(libc::CGROUP2_SUPER_MAGIC) => !root.join("cgroup.events").exists(),
@@ -42,7 +43,7 @@ pub fn would_be_here(path: &str) -> bool {
 /// Where systemd keeps its units on v1; other hierarchies mirror parts of it.
 pub const SYSTEMD: &str = "/sys/fs/cgroup/systemd";
 
-/// All groups of all hierarchies: paths below their roots, and folders.
+/// All cgroups of all hierarchies: their paths below the roots, and their folders.
 pub fn all() -> Vec<(String, PathBuf)> {
     let path = |root: &Path, folder: &Path| {
         let below = folder.strip_prefix(root).ok()?.to_str()?.to_owned();
@@ -55,9 +56,9 @@ pub fn all() -> Vec<(String, PathBuf)> {
     roots().iter().flat_map(of_root).collect()
 }
 
-/// The processes of a group and of those below.
+/// The processes of a cgroup and of the cgroups below it.
 pub fn processes(folder: &Path) -> Vec<u32> {
-    // In a threaded group the file is refused; its processes are in that of the domain above.
+    // In a threaded cgroup the kernel refuses the read; the domain cgroup above lists its processes.
     let read = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let groups = below(folder);
     // 0 stands for a process of another pid namespace.
@@ -68,7 +69,7 @@ pub fn processes(folder: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// `Cgroup::id`: the kernfs id, which is the inode's number, with the hierarchy's number in the top byte.
+/// `Cgroup::id`: the kernfs id, which is the inode number, with the hierarchy's number in the top byte.
 pub fn id(folder: &Path) -> Option<u64> {
     let hierarchy = if magic(folder)? == libc::CGROUP2_SUPER_MAGIC { 0 } else { hierarchy(folder)? };
     let inode = fs::metadata(folder).ok()?.ino();
@@ -116,7 +117,7 @@ fn is_cgroup(folder: &Path) -> bool {
     magic(folder).is_some_and(|kind| kinds.contains(&kind)) && folder.is_dir()
 }
 
-/// The sort of file system that a path is on.
+/// The type of the file system that a path is on.
 fn magic(path: &Path) -> Option<libc::c_long> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: an all-zero statfs is valid and has room for the answer; the path ends in NUL.
@@ -127,12 +128,12 @@ fn magic(path: &Path) -> Option<libc::c_long> {
     (done == 0).then_some(reported.f_type)
 }
 
-/// A group and all below it, level by level.
+/// A cgroup and all cgroups below it, level by level.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut next = VecDeque::from([folder.to_owned()]);
     while let Some(group) = next.pop_front() {
-        // A group that went away meanwhile has nothing below it.
+        // A cgroup that was removed meanwhile has nothing below it.
         for entry in fs::read_dir(&group).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) && all.len() + next.len() < MOST {
                 next.push_back(entry.path());

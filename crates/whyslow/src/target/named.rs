@@ -1,4 +1,4 @@
-//! Who is called so now: units, pods, containers and users, by the cgroups that are there and by the files that name them.
+//! Units, pods, containers and users by name: resolved from the cgroups of this host and from the files that name them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use super::{Target, cgroup};
 use crate::nearest::nearest;
 
 impl Target {
-    /// The processes of whom `on` means: one alone.
+    /// The processes of the one unit, pod, container or user that `on` names.
     pub fn named(on: &Focus) -> Result<Self> {
         match on {
             Focus::User(_) => of_user(on),
@@ -24,7 +24,8 @@ impl Target {
     }
 }
 
-/// One alone is called so now. Where nothing can be read of who is here, the window tells.
+/// Checks that exactly one subject has this name now. If whyslow cannot read which subjects exist, the check passes, and the
+/// recording of the window decides.
 pub fn must_be_here(on: &Focus) -> Result<()> {
     let here = match on {
         Focus::Pid(_) => return Ok(()),
@@ -44,7 +45,7 @@ pub fn must_be_here(on: &Focus) -> Result<()> {
     Ok(())
 }
 
-/// The processes of this name, by what the kernel calls them: their command lines are behind a lock of theirs.
+/// The processes of this name, by the kernel's name for them (comm): a read of a command line takes a lock of the process.
 pub fn called(name: &str) -> Result<Vec<u32>> {
     let all = comms();
     let found: Vec<u32> =
@@ -67,7 +68,7 @@ fn comms() -> Vec<(u32, String)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(one).collect()
 }
 
-/// What a word means: a number a process, else the unit of that name, else processes.
+/// The meaning of a word: a number is a process id; another word is the unit of that name, else the processes of that name.
 pub fn meant(word: &str) -> Focus {
     if let Ok(pid) = word.parse() {
         return Focus::Pid(pid);
@@ -79,7 +80,7 @@ pub fn meant(word: &str) -> Focus {
     }
 }
 
-/// Who has processes.
+/// The users that have processes.
 fn users_here() -> Recording {
     let mut rec = Recording::default();
     let tasks = processes();
@@ -97,7 +98,7 @@ fn of_user(on: &Focus) -> Result<Target> {
     Ok(Target { subject: picked.name, pids, ..Target::default() })
 }
 
-/// The processes that are there, with their users.
+/// All processes, with their users.
 fn processes() -> Vec<Task> {
     let own = std::process::id();
     let one = |entry: fs::DirEntry| {
@@ -110,7 +111,7 @@ fn processes() -> Vec<Task> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(one).collect()
 }
 
-/// Groups as rows, numbered as their folders are from 1 on, with their owners' names.
+/// Cgroups as rows, numbered from 1 in the order of `folders`, with the names of their owners.
 fn groups_here(on: &Focus, folders: &[(String, PathBuf)]) -> Recording {
     let mut rec = Recording::default();
     let row = |(at, (path, _)): (usize, &(String, PathBuf))| Cgroup {
@@ -120,7 +121,7 @@ fn groups_here(on: &Focus, folders: &[(String, PathBuf)]) -> Recording {
         ..Cgroup::default()
     };
     let rows: Vec<Cgroup> = folders.iter().enumerate().map(row).collect();
-    // A unit's name is in its path.
+    // The path of a unit contains its name.
     if !matches!(on, Focus::Unit(_)) {
         let paths: BTreeSet<&str> = rows.iter().map(|row| row.path.as_str()).collect();
         rec.tables.groups = Some(groups::here(paths.into_iter(), &BTreeSet::new()).groups);
@@ -136,7 +137,7 @@ fn of_groups(on: &Focus) -> Result<Target> {
     let is_it = |at: &usize| picked.groups.contains(&(*at as u64 + 1));
     let mut found: Vec<&(String, PathBuf)> =
         (0..folders.len()).filter(is_it).filter_map(|at| folders.get(at)).collect();
-    // The uppermost holds the others; those of the hierarchy in which systemd keeps its units come first.
+    // The topmost cgroup holds the others. Cgroups of systemd's own hierarchy come first.
     found.sort_by_key(|(path, folder)| (!folder.starts_with(cgroup::SYSTEMD), path.matches('/').count()));
     let Some((path, _)) = found.first() else { bail!("cannot attach: no cgroup is there") };
     let name = match on {
@@ -154,18 +155,18 @@ fn one(rec: &Recording, on: &Focus) -> Result<Picked> {
         Unseen::Nothing { what, asked, seen } => anyhow!(nobody(what, &asked, &seen)),
         why => anyhow!("{why}"),
     })?;
-    picked.ok_or_else(|| anyhow!("nobody is named"))
+    picked.ok_or_else(|| anyhow!("no name is given"))
 }
 
-/// "no pod here is called web-7; there are web-0, web-1"
+/// The reason of an error: "no pod here is called web-7; there are web-0, web-1".
 fn nobody(what: &str, asked: &str, seen: &str) -> String {
     let who = match what {
         _ if asked.is_empty() => return format!("the name of the {what} is empty"),
-        "user" => format!("no process here is of user {asked}"),
+        "user" => format!("no process here belongs to user {asked}"),
         _ => format!("no {what} here is called {asked}"),
     };
     if seen.is_empty() {
-        format!("{who}; no {what} at all is found here")
+        format!("{who}; whyslow finds no {what} here")
     } else {
         format!("{who}; there are {seen}")
     }
@@ -191,7 +192,7 @@ mod tests {
         let said = |on| format!("{:#}", Target::named(&on).unwrap_err());
         let user = said(Focus::User("no such user".into()));
         assert!(
-            user.starts_with("cannot attach: no process here is of user no such user; there are "),
+            user.starts_with("cannot attach: no process here belongs to user no such user; there are "),
             "{user}"
         );
         let pod = said(Focus::Pod("no-such-pod".into()));
@@ -202,9 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_said_is_a_sentence_whoever_is_here() {
-        assert_eq!(nobody("pod", "x", ""), "no pod here is called x; no pod at all is found here");
+        assert_eq!(nobody("pod", "x", ""), "no pod here is called x; whyslow finds no pod here");
         assert_eq!(nobody("pod", "x", "a, b"), "no pod here is called x; there are a, b");
-        assert_eq!(nobody("user", "x", "root (0)"), "no process here is of user x; there are root (0)");
+        assert_eq!(nobody("user", "x", "root (0)"), "no process here belongs to user x; there are root (0)");
         assert_eq!(nobody("unit", "", "/a.service"), "the name of the unit is empty");
     }
 
@@ -212,7 +213,7 @@ mod tests {
     fn who_cannot_be_meant_is_told_before_a_window() {
         let said = |on| format!("{:#}", must_be_here(&on).unwrap_err());
         let user = said(Focus::User("no such user".into()));
-        assert!(user.starts_with("cannot focus: no process here is of user no such user; "), "{user}");
+        assert!(user.starts_with("cannot focus: no process here belongs to user no such user; "), "{user}");
         must_be_here(&Focus::Pid(1)).unwrap();
         // SAFETY: takes nothing, cannot fail.
         let uid = unsafe { libc::getuid() };
