@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Power states for the CPUs that QEMU's own DSDT declares (\_SB.CPUS.C000 ..., at most 4 here).
- * P-states by SystemIO on one DMA page register per CPU, a byte that nobody uses: no cpuinfo_cur_freq.
+ * P-states by SystemIO on one DMA page register per CPU, an unused byte: no cpuinfo_cur_freq.
  *
  * C-states: three entries of type C1 by FFixedHW: without MWAIT only type C1 may be halted by HLT
  * (acpi_processor_get_power_info_cst()). Latencies 1, 100 and 800 us, so that the menu governor tells them apart.

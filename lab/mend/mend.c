@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Mends the emulator, not the kernel: a CPU may meet a breakpoint which is no longer in memory, and keep its translation of
- * it. On hardware text_poke_sync() makes it impossible. 6.12 dies of it; 6.1 (kprobe_int3_handler(), "the breakpoint
- * instruction was removed right after we hit it") executes the place again, and again, with interrupts off for ever.
+ * Works around a bug of the emulator, not of the kernel: a CPU may meet a breakpoint that is no longer in memory, and keep
+ * its translation of it. On hardware text_poke_sync() makes this impossible. 6.12 dies of it; 6.1 (kprobe_int3_handler(),
+ * "the breakpoint instruction was removed right after we hit it") executes the place again and again forever, with
+ * interrupts off.
  */
 #include <linux/ftrace.h>
 #include <linux/kdebug.h>
@@ -27,8 +28,8 @@ static bool is_gone(const struct pt_regs *regs)
 }
 
 /*
- * The emulator drops what it has translated of a place that is written to: with the byte that is there, and atomically, for
- * the kernel may be patching this very place. Called with interrupts off.
+ * A write makes the emulator drop its translation of this place. Writes the byte that is there, atomically, because the
+ * kernel may be patching this very place. Called with interrupts off.
  */
 static void touch(u8 *place)
 {
@@ -39,7 +40,7 @@ static void touch(u8 *place)
 	asm volatile("mov %0, %%cr0" : : "r"(cr0) : "memory");
 }
 
-/* Before kprobe_int3_handler(regs), the first that the kernel asks about a breakpoint which it is not patching. */
+/* Called before kprobe_int3_handler(regs), which the kernel asks first about a breakpoint that it is not patching. */
 static void notrace met(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *at)
 {
 	struct pt_regs *call = ftrace_get_regs(at), *regs = call ? (struct pt_regs *)call->di : NULL;
@@ -48,7 +49,7 @@ static void notrace met(unsigned long ip, unsigned long parent, struct ftrace_op
 		touch((u8 *)(regs->ip - 1));
 }
 
-/* What 6.1 does by itself, and 6.12 does not. */
+/* 6.1 does this by itself, 6.12 does not. */
 static int again(struct notifier_block *nb, unsigned long what, void *data)
 {
 	struct die_args *args = data;

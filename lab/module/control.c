@@ -21,8 +21,8 @@ struct proc_dir_entry *folio_dir;
 static DEFINE_MUTEX(desk);
 
 /*
- * In the order in which they are undone. Pages come first: they open what waits for a release and refuse new readers;
- * readers that still wait for a lock or a work item get it, because holders let go at the end of each stay.
+ * In the order in which they are undone. Pages come first: they release readers at a gate and refuse new readers; readers
+ * that still wait for a lock or a work item get it, because holders release the lock at the end of each stay.
  */
 static const struct part *const parts[] = {
 	&pages_part, &shelves_part, &jobs_part, &turns_part, &paces_part, &rests_part, &speeds_part,

@@ -23,7 +23,7 @@ struct page_file {
 	struct job *job;
 	struct completion gate;
 	atomic_t readers;
-	struct tally tally; /* of reads, waits included */
+	struct tally tally; /* time of reads, including waits */
 };
 
 static LIST_HEAD(pages);
@@ -51,7 +51,7 @@ static noinline void page_text(struct page_file *page)
 	}
 }
 
-/* Each read at offset 0 does it once; the next one says end of file, so that `cat` pays once. */
+/* Each read at offset 0 acts once; the next one returns end of file, so that `cat` acts once. */
 static ssize_t page_read(struct file *file, char __user *to, size_t len, loff_t *at)
 {
 	struct page_file *page = file->private_data;
@@ -96,7 +96,7 @@ static struct page_file *page_find(const char *name)
 	return NULL;
 }
 
-/* proc_remove() waits for readers: let those at a gate through first. */
+/* proc_remove() waits for readers: let the readers at a gate through first. */
 static void page_off(struct page_file *page)
 {
 	complete_all(&page->gate);

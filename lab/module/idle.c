@@ -12,7 +12,7 @@
 
 #include "folio.h"
 
-/* Before anybody else's probe of the same tracepoint: they are to see the late moment. */
+/* Runs before other probes of the same tracepoint: they must see the late moment. */
 #define FIRST_PRIO (TRACEPOINT_DEFAULT_PRIO + 100)
 
 struct rest {

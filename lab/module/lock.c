@@ -33,7 +33,7 @@ static DECLARE_RWSEM(porch);
 static struct percpu_rw_semaphore stove;
 static struct percpu_rw_semaphore trough;
 
-/* Who waits for a lock inside another one takes them in this order. */
+/* A thread that waits for a lock while it holds another takes them in this order. */
 static struct shelf shelves[] = {
 	{ "atlas", MUTEX, { &atlas } },	  { "codex", MUTEX, { &codex } },   { "ledger", MUTEX, { &ledger } },
 	{ "quire", MUTEX, { &quire } },	  { "annex", RWSEM, { &annex } },   { "foyer", RWSEM, { &foyer } },
@@ -111,7 +111,7 @@ static struct tender {
 	bool shared, next_shared;
 	enum way way;
 	u64 for_us, every_us;
-	struct tally tally; /* from taken to dropped */
+	struct tally tally; /* from acquire to release */
 } tenders[TENDERS_MAX];
 
 static noinline void tend_shelf(struct tender *tender)

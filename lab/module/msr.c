@@ -61,7 +61,7 @@ static int hook_on(size_t i)
 {
 	int err;
 
-	/* A probe that was used keeps what the last registration left in it. */
+	/* A used probe still contains state of its last registration. */
 	memset(&read_hooks[i], 0, sizeof(read_hooks[i]));
 	memset(&write_hooks[i], 0, sizeof(write_hooks[i]));
 	read_hooks[i].kp.symbol_name = read_names[i];
@@ -97,7 +97,7 @@ static int hooks_on(void)
 	return err;
 }
 
-/* Before the driver's init, which asks for the first frequency. */
+/* Before the driver's init, which requests the first frequency. */
 static int driver_moved(struct notifier_block *block, unsigned long state, void *data)
 {
 	struct module *module = data;
@@ -135,8 +135,8 @@ static void features_set(void)
 }
 
 /*
- * What makes 5.10 ask each CPU for its frequency when /proc/cpuinfo or scaling_cur_freq is read (aperfmperf_get_khz());
- * the counters read 0 under TCG, and the frequency shown is the policy's. 6.1 asks nobody.
+ * With this bit 5.10 queries each CPU for its frequency when /proc/cpuinfo or scaling_cur_freq is read
+ * (aperfmperf_get_khz()); the counters read 0 under TCG, and the kernel shows the policy's frequency. 6.1 queries no CPU.
  */
 static void aperf_on(void)
 {

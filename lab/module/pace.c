@@ -12,9 +12,9 @@
 
 #include "folio.h"
 
-/* In a longer time between two turns, if it is twice the pause, the emulated CPU was not on its host's CPU throughout. */
+/* If the time between two turns is longer than this and twice the pause, the emulated CPU was not on its host's CPU all the time. */
 #define RAN_MAX_NS (2 * NSEC_PER_MSEC)
-/* Between two looks at the clock, with interrupts off: a longer gap is the host's, not ours. */
+/* Between two reads of the clock with interrupts off: a longer gap is caused by the host, not by this loop. */
 #define STEP_MAX_NS (20 * NSEC_PER_USEC)
 
 struct pace {
@@ -36,7 +36,7 @@ static void note_speed(void *data, unsigned int khz, unsigned int cpu)
 	WRITE_ONCE(per_cpu(paces, cpu).khz, khz);
 }
 
-/* Burns the CPU's own time: what the host takes away meanwhile does not count. */
+/* Burns the CPU's own time: time that the host takes away meanwhile does not count. */
 static noinline void fold_rows(u64 ns)
 {
 	u64 last = ktime_get_mono_fast_ns();
@@ -51,7 +51,7 @@ static noinline void fold_rows(u64 ns)
 	}
 }
 
-/* The share is of the time that went by, not of the period: under TCG a timer fires late when the host is busy. */
+/* The share is a share of the elapsed time, not of the period: under TCG a timer fires late when the host is busy. */
 static enum hrtimer_restart fold_page(struct hrtimer *timer)
 {
 	struct pace *pace = container_of(timer, struct pace, timer);

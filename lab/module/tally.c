@@ -31,7 +31,7 @@ void tally_show(struct seq_file *seq, const struct tally *tally)
 		   atomic64_read(&tally->total), atomic64_read(&tally->longest));
 }
 
-/* The fast clock is the one that may be read with interrupts off and needs no tick to go on (NMI safe). */
+/* The fast clock may be read with interrupts off and needs no tick to advance (NMI safe). */
 noinline void count_rows(u64 us)
 {
 	u64 until = ktime_get_mono_fast_ns() + us * NSEC_PER_USEC;
@@ -40,7 +40,7 @@ noinline void count_rows(u64 us)
 		cpu_relax();
 }
 
-/* In pieces of 1 ms where the scheduler may be asked, so that a long stay is neither a lockup nor a stall. */
+/* In pieces of 1 ms where rescheduling is allowed, so that a long stay is neither a lockup nor a stall. */
 static noinline void read_rows(u64 us)
 {
 	u64 until = ktime_get_mono_fast_ns() + us * NSEC_PER_USEC;

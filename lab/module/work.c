@@ -35,7 +35,7 @@ static void job_done(struct job *job, struct list_head *readers)
 		complete(&reader->done);
 }
 
-/* Whoever came before the run began is served by its end; who comes later has queued the next run. */
+/* The end of this run serves waiters that came before it began; a waiter that comes later has queued the next run. */
 static __always_inline void job_run(struct work_struct *work)
 {
 	struct job *job = container_of(work, struct job, work);
@@ -132,7 +132,7 @@ static int jobs_order(const struct words *words)
 	return 0;
 }
 
-/* Items are not cancelled: somebody may wait for them. Without a time to spend they end at once. */
+/* Items are not cancelled: a reader may wait for them. Without a time to spend they end at once. */
 static void jobs_off(void)
 {
 	size_t i;

@@ -10,7 +10,7 @@
 
 typedef __u64 u64;
 
-/* Not only declared: libbpf 1.1 takes that for another type than the kernel's. */
+/* A full definition: libbpf 1.1 takes a mere declaration for another type than the kernel's. */
 struct task_struct {
 	int pid;
 };
@@ -19,7 +19,7 @@ struct task_struct {
 #define SCX_DSQ_GLOBAL ((1ULL << 63) | 1)
 #define SLICE_NS 20000000ULL /* SCX_SLICE_DFL */
 
-/* As far as it is used: members are found by their names, the others keep the kernel's defaults. */
+/* Only the members in use: libbpf finds members by name, the others keep the kernel's defaults. */
 struct sched_ext_ops {
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	char name[128];
@@ -27,7 +27,7 @@ struct sched_ext_ops {
 
 void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;
 
-/* The kernel takes from the global queue by itself when a CPU has nothing else, and minds affinity masks there. */
+/* The kernel takes tasks from the global queue itself when a CPU has nothing else, and respects affinity masks there. */
 SEC("struct_ops/line_enqueue")
 void BPF_PROG(line_enqueue, struct task_struct *p, u64 enq_flags)
 {

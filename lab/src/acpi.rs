@@ -9,7 +9,7 @@ use crate::{Trouble, cache, child, place};
 /// A table of a hundred lines.
 const COMPILE: Duration = Duration::from_secs(30);
 
-/// The compiled table of a source; its name alone stands for one in lab/acpi. What is compiled already stays as it is.
+/// The compiled table of a source; a bare name means a file in lab/acpi. A compiled table is reused.
 pub fn table(path: &Path) -> Result<PathBuf, Trouble> {
     if path.extension().is_none_or(|ending| ending != "dsl") {
         return Ok(path.to_path_buf());

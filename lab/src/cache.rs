@@ -1,4 +1,4 @@
-//! Things made once and kept: named by what they were made of, put in place whole.
+//! Things that are made once and kept: the name contains a hash of the inputs, and a thing is put in place only when it is complete.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 /// How many versions of one thing are kept: sources change, names are drawn.
 const KEPT: usize = 12;
-/// Begins the name of what is not whole yet; the process that works on it follows.
+/// Prefix of incomplete entries; the pid of the process that works on it follows.
 const PART: &str = "part-";
 
-/// A name for what is made of these files' contents and these words.
+/// A name for the product of these files' contents and these words.
 pub fn name_of(files: &[PathBuf], words: &[&str]) -> io::Result<String> {
     let mut hasher = DefaultHasher::new();
     words.hash(&mut hasher);
@@ -24,7 +24,7 @@ pub fn name_of(files: &[PathBuf], words: &[&str]) -> io::Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// The directory `name` in `shelf`: as it is, or filled by `fill` and then put there as a whole.
+/// The directory `name` in `shelf`: the existing one, or a new one that `fill` completes before it is put there.
 pub fn directory<E: From<io::Error>>(
     shelf: &Path,
     name: &str,
@@ -47,7 +47,7 @@ pub fn directory<E: From<io::Error>>(
     Ok(place)
 }
 
-/// A directory to work in, on the shelf's file system; gone when it is dropped. One whose driver was killed is removed here.
+/// A directory to work in, on the shelf's file system; removed when it is dropped. Directories of killed drivers are removed here.
 pub fn workroom(shelf: &Path) -> io::Result<TempDir> {
     let owner =
         |path: &Path| path.file_name()?.to_str()?.strip_prefix(PART)?.split('-').next()?.parse::<u32>().ok();
@@ -59,7 +59,7 @@ pub fn workroom(shelf: &Path) -> io::Result<TempDir> {
     TempDir::with_prefix_in(format!("{PART}{}-", process::id()), shelf)
 }
 
-/// Remove the oldest, so that one more fits.
+/// Remove the oldest entries, so that one more fits.
 fn trim(shelf: &Path) -> io::Result<()> {
     let whole =
         |path: &PathBuf| path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with(PART));

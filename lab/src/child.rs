@@ -1,4 +1,4 @@
-//! Child processes: none outlives the driver, and waiting for one ends at a limit or at a signal.
+//! Child processes: no child outlives the driver, and waiting for a child ends at a limit or at a signal.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Trouble, interrupt};
 
-/// How much of a failed program's output is worth showing.
+/// Number of bytes of a failed program's output that an error shows.
 const TAIL: usize = 4000;
 
 /// A child that is killed and reaped when it goes out of scope.
@@ -22,7 +22,7 @@ pub enum Waited {
     Ended(ExitStatus),
     /// The limit came first; the child still runs.
     TimedOut,
-    /// The driver was told to stop; the child still runs.
+    /// The driver got a signal to stop; the child still runs.
     Interrupted,
 }
 
@@ -42,7 +42,7 @@ impl Owned {
         let began = Instant::now();
         let fd = pidfd(self.0.id())?;
         loop {
-            // First: a terminal's signal reaches the child, too, and its end is then no answer.
+            // Checked first: a terminal's signal reaches the child, too, and its exit is then no answer.
             if interrupt::asked() {
                 return Ok(Waited::Interrupted);
             }
@@ -75,28 +75,28 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // It may have died before the request was made.
+            // The parent may have died before this request.
             if libc::getppid() != parent { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
         })
     }
 }
 
-/// Run a program to its end or its limit: how that ended, and all that it said.
+/// Run a program to its end or its limit. Returns how it ended, and its whole output.
 pub fn run(command: &mut Command, limit: Duration) -> io::Result<(Waited, String)> {
-    // A file, not a pipe: nobody has to drain it while we wait.
+    // A file, not a pipe: it needs no reader while we wait.
     let mut log = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
     let mut child = Owned::spawn(command.process_group(0))?;
     let waited = child.wait(limit)?;
     if !matches!(waited, Waited::Ended(_)) {
-        // What it started would outlive it.
-        // SAFETY: a signal to the group of a child that is not reaped yet: its number is nobody else's.
+        // Processes that it started would outlive it. SAFETY: the signal goes to the group of a child that is not reaped yet: no other
+        // group can have its number.
         unsafe { libc::kill(-child.0.id().cast_signed(), libc::SIGKILL) };
     }
     Ok((waited, contents(&mut log)?))
 }
 
-/// Run a program to its end; its output, or a trouble with the tail of it.
+/// Run a program to its end; returns its output, or an error with the tail of it.
 pub fn output(what: &str, command: &mut Command, limit: Duration) -> Result<String, Trouble> {
     let program = command.get_program().to_string_lossy().into_owned();
     let trouble = |why: String| Trouble::new(what, format!("{program}{why}"));
@@ -156,7 +156,7 @@ fn pidfd(pid: u32) -> io::Result<OwnedFd> {
 
 fn poll(fd: &OwnedFd, limit: Duration) -> io::Result<()> {
     let mut asked = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // A signal between the check and the poll is not lost for longer than this.
+    // A signal between the check and the poll is noticed after this time.
     let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).clamp(1, 1000);
     // SAFETY: one valid pollfd.
     match unsafe { libc::poll(&mut asked, 1, millis) } {

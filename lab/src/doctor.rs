@@ -1,4 +1,4 @@
-//! `whyslow doctor` on the host and in guests, compared with what docs/doctor says of the same kernel.
+//! `whyslow doctor` on the host and in guests, compared with the page of the same kernel in docs/doctor.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,32 +8,32 @@ use std::time::Duration;
 use crate::machine::{self, Ended, Hardware};
 use crate::{Trouble, child, kernels, place};
 
-/// The kernel that is running here, among the kernels.
+/// The name of the running kernel among the kernels.
 pub const HOST: &str = "host";
 /// Loading every object takes 10 s under emulation, more on a busy host.
 const LIMIT: Duration = Duration::from_secs(75);
-/// In the share: the doctor's page.
+/// The doctor's page, in the share.
 const PAGE: &str = "doctor.txt";
 
-/// What the doctor says of one kernel.
+/// The doctor's output for one kernel.
 struct Page {
-    /// "6.1", of the kernel that was looked at.
+    /// The kernel, "6.1".
     label: String,
     text: String,
 }
 
-/// What came of one kernel.
+/// The result for one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that was there is there: so many capabilities.
+    /// All earlier capabilities are still there; their number.
     Same(usize),
-    /// These were there and are not.
+    /// Capabilities that were there and are lost.
     Lost(Vec<String>),
-    /// Nobody said what was there; now there are so many.
+    /// There was no earlier page; the number of capabilities now.
     New(usize),
 }
 
-/// Look at one kernel; with `write` the page is kept, without it compared.
+/// Run the doctor on one kernel; with `write` the page is stored, without it the page is compared.
 pub fn examine(kernel: &str, write: bool) -> Result<(String, Verdict), Trouble> {
     let page = if kernel == HOST { on_host()? } else { in_guest(kernel)? };
     let file = place::project()?.join("docs/doctor").join(format!("{}.txt", page.label));
@@ -83,7 +83,7 @@ fn on_host() -> Result<Page, Trouble> {
     let said = child::output("ask the doctor on this host", doctor.arg("doctor"), LIMIT)?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_err(|error| Trouble::new("ask for this kernel's release", error))?;
-    // What stands behind the dash is the builder's, not the kernel's.
+    // The text after the dash comes from the builder, not from the kernel.
     let plain = release.trim().split('-').next().unwrap_or_default();
     // A guest with a kernel of the same version has a page of its own.
     Ok(page(&format!("{}-host", version(plain)), plain, "not in a guest of the lab", &said))
@@ -94,7 +94,7 @@ fn in_guest(label: &str) -> Result<Page, Trouble> {
     let kernel = kernels::fetch(label).map_err(|reason| Trouble::new(&what, reason))?;
     let script = format!("exec \"$0\" doctor >/mnt/{PAGE} 2>&1");
     let command = [OsString::from("sh"), "-c".into(), script.into(), place::whyslow()?.into()];
-    // One CPU: what attaches does so on any number, and see `Ran::emulator_broke`.
+    // One CPU: a probe that attaches does so with any number of CPUs; see also `Ran::emulator_broke`.
     let hardware = Hardware { vcpus: 1, ..Hardware::default() };
     let mut run = place::Run::new()?;
     let ran = machine::run(&kernel, &hardware, run.share(), &command, LIMIT)?;

@@ -1,3 +1,3 @@
-//! What runs in a guest beside the test bed: the fault module.
+//! Code for guests beside the test bed: the fault module.
 
 pub mod module;

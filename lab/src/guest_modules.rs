@@ -1,7 +1,7 @@
-//! Loading modules of the guest's kernel: by name, with those that they need, from the unpacked package.
+//! Loads modules of the guest's kernel by name, with their dependencies, from the unpacked package.
 //!
-//! The host's root has no modules of this kernel and need not have kmod, so PID 1 names the lab's own binary as the kernel's
-//! loader (kernel.modprobe): `ip link add type veth`, `tc qdisc add ... netem` and the crypto of ext4 work as on a plain host.
+//! The host's root has no modules of this kernel and may lack kmod, so PID 1 registers the lab's own binary as the kernel's module loader
+//! (kernel.modprobe): `ip link add type veth`, `tc qdisc add ... netem` and the crypto of ext4 work as on a plain host.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -15,7 +15,7 @@ use crate::{Trouble, orders};
 /// A chain of modules that is longer than this is a circle.
 const DEEPEST: usize = 64;
 
-/// Load a module of the running guest and what it needs. Nothing is done if it is loaded or built in.
+/// Load a module of the running guest and its dependencies. Does nothing if it is loaded or built in.
 pub fn load(name: &str) -> Result<(), Trouble> {
     load_with(name, "")
 }
@@ -41,7 +41,7 @@ pub fn load_with(name: &str, parameters: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Hand a module file to the kernel. One that is loaded already is no error.
+/// Pass a module file to the kernel. An already loaded module is no error.
 pub fn insert(file: &Path, parameters: &str) -> io::Result<()> {
     let parameters = CString::new(parameters)?;
     let done = if file.extension().is_some_and(|ending| ending == "xz") {
@@ -71,15 +71,15 @@ pub fn bytes(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Which modules there are, and what each needs.
+/// The modules and their dependencies.
 #[derive(Debug, Default)]
 pub struct Index {
     dir: PathBuf,
     /// By module name: the file, relative to `dir`.
     files: HashMap<String, PathBuf>,
-    /// By module name: those that come before it, the nearest first.
+    /// By module name: the modules that must be loaded first, the nearest first.
     needs: HashMap<String, Vec<String>>,
-    /// Modules by what the kernel calls them when it asks: "crypto-crc32c", "rtnl-link-veth".
+    /// Modules by the kernel's alias for them: "crypto-crc32c", "rtnl-link-veth".
     aliases: HashMap<String, Vec<String>>,
     built_in: Vec<String>,
 }
@@ -107,7 +107,7 @@ impl Index {
         }
     }
 
-    /// Patterns for devices ("pci:v*") are left out: nobody plugs one into a guest.
+    /// Patterns for devices ("pci:v*") are left out: a guest gets no new devices.
     fn add_aliases(&mut self, text: &str) {
         for line in text.lines() {
             let mut words = line.split_whitespace();
@@ -119,7 +119,7 @@ impl Index {
         }
     }
 
-    /// The modules to load for `name`, in order, itself last. None if it is built in.
+    /// The modules to load for `name`, in order, `name` last. An empty list if it is built in.
     pub fn resolve(&self, name: &str) -> Result<Vec<String>, String> {
         let plain = name.replace('-', "_");
         if self.built_in.contains(&plain) {

@@ -1,4 +1,4 @@
-//! The initramfs of a guest: this binary as its /init, and the modules without which it could not see the host's root.
+//! The initramfs of a guest: this binary as its /init, and the modules that it needs to mount the host's root.
 
 use std::path::Path;
 use std::{env, fs};
@@ -9,18 +9,18 @@ use crate::kernels::Kernel;
 
 mod newc;
 
-/// In the image: the modules in the order of loading, a name a line.
+/// In the image: the modules in loading order, one name per line.
 pub const ORDER: &str = "modules/order";
 /// In the image: where the host's root and the share are mounted at first.
 pub const HOST: &str = "host";
 /// ... and the share.
 pub const SHARE: &str = "share";
-/// ... and directories of the host that memory would hide.
+/// ... and directories of the host that a tmpfs would hide.
 pub const KEEP: &str = "keep";
 
-/// What a root and a share over virtio need.
+/// Modules for a root and a share over virtio.
 const ALWAYS: [&str; 3] = ["virtio_pci", "9pnet_virtio", "9p"];
-/// What a scratch disk needs. ext4 asks for its checksums by name, when nobody can answer yet.
+/// Modules for a scratch disk. ext4 requests its checksum modules by name when no loader is available yet.
 const DISK: [&str; 3] = ["virtio_blk", "crypto-crc32c", "ext4"];
 
 /// The image for that kernel. Not compressed: under emulation unpacking costs more than it saves.

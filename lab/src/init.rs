@@ -1,4 +1,4 @@
-//! PID 1 of the guest: makes the host's root usable, runs one command, says how it ended, switches off.
+//! PID 1 of the guest: sets up the host's root, runs one command, reports how it ended, powers off.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use crate::{guest_modules, image};
 mod mounts;
 mod system;
 
-/// What a shell says of a command that cannot be run.
+/// The exit status of a shell for a command that cannot be run.
 const CANNOT_RUN: i32 = 127;
 
 /// Is this process the first of a guest?
@@ -21,7 +21,7 @@ pub fn is_first() -> bool {
     process::id() == 1
 }
 
-/// Does the kernel ask for a module? It calls its loader as `LOADER -q -- NAME`.
+/// Whether the kernel requests a module. It calls its loader as `LOADER -q -- NAME`.
 pub fn asked_for_module(args: &[OsString]) -> Option<String> {
     match args {
         [_, quiet, dashes, name] if quiet == "-q" && dashes == "--" => name.to_str().map(str::to_owned),
@@ -29,7 +29,7 @@ pub fn asked_for_module(args: &[OsString]) -> Option<String> {
     }
 }
 
-/// Do all of it. Whatever goes wrong is said on the console, and then the guest is off.
+/// Run everything. Errors are printed on the console, and then the guest powers off.
 pub fn main() -> ! {
     if let Err(error) = all() {
         println!("lab: {error}");
@@ -44,7 +44,7 @@ fn all() -> io::Result<()> {
     mounts::root(&orders)?;
     system::settle(&orders)?;
     orders.mend.iter().try_for_each(|module| guest_modules::insert(module, ""))?;
-    // The kernel's warnings reach the console from here on: those of the boot are the emulator's.
+    // The kernel's warnings reach the console from here on: earlier warnings are caused by the emulator.
     fs::write("/proc/sys/kernel/printk", "5")?;
     println!("{}{}", orders::UP, uptime()?);
     let status = run(&orders)?;
@@ -65,7 +65,7 @@ fn load_first_modules() -> io::Result<()> {
     Ok(())
 }
 
-/// Start the command and reap whatever dies until it has ended.
+/// Start the command and reap children until it has ended.
 fn run(orders: &Orders) -> io::Result<i32> {
     let mut words = orders.command.iter().map(|word| OsString::from_vec(word.clone()));
     let Some(program) = words.next() else { return Err(io::Error::other("no command was given")) };

@@ -8,7 +8,7 @@ extern "C" fn note(_: libc::c_int) {
     ASKED.store(true, Ordering::SeqCst);
 }
 
-/// From now on a signal interrupts waiting (`child::wait`), and whoever waits cleans up.
+/// From now on a signal interrupts waiting (`child::wait`), and the waiting code cleans up.
 pub fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is valid; the handler only stores to an atomic. No SA_RESTART: poll must return.

@@ -1,4 +1,4 @@
-//! What whyslow said beside what the victims' clocks say: found, wrong, or no judgement at all.
+//! Compares whyslow's document with the victims' clocks: found, wrong, or not judged.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::scenario::Script;
 /// How one run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that was asked was answered, and nobody was accused falsely.
+    /// All required answers were given, and there was no false accusation.
     Found,
-    /// Something that was asked was not answered, or somebody was accused who did nothing, or it could not look.
+    /// A required answer is missing, or an innocent task was accused, or whyslow was not able to observe.
     Wrong(Wrong),
-    /// The guest died, or the kernel complained: nothing can be said of whyslow.
+    /// The guest died, or the kernel complained: the run says nothing about whyslow.
     Failed(String),
-    /// By the victims' own clock the fault (or the load) did not come about, or the emulator broke the guest: nothing was proven. It is
-    /// run again.
+    /// By the victims' own clock the fault (or the load) did not come about, or the emulator broke the guest: nothing was proven. The run
+    /// is repeated.
     Unmade(String),
-    /// It could not be run here.
+    /// The run is not possible here.
     NotRun(String),
 }
 
@@ -38,8 +38,7 @@ impl Verdict {
         }
     }
 
-    /// What was said beside others' work proves nothing, right or wrong: time that the host takes from a guest is in nobody's account
-    /// there.
+    /// A result beside other load proves nothing, right or wrong: time that the host takes from a guest is in no account of the guest.
     #[must_use]
     pub fn or_of_a_crowded_host(self, crowded: Option<String>) -> Verdict {
         match (self, crowded) {
@@ -50,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// Why, where there is something to say.
+    /// The reason, if there is one.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         match self {
@@ -80,7 +79,7 @@ pub fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdi
         return Verdict::Unmade(facts.proof.to_string());
     }
     if ran.faults.len() < script.fault.len() {
-        return Verdict::Failed("not every fault told its facts".into());
+        return Verdict::Failed("not every fault reported its facts".into());
     }
     let document = match (document, &ran.no_answer) {
         (Some(document), None) => document,
@@ -98,7 +97,7 @@ pub fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdi
     }
 }
 
-/// What must be said of a run, and what must not.
+/// What the document of a run must contain, and what it must not.
 #[must_use]
 pub fn expected(script: &Script, ran: &RunFacts) -> Expected {
     Expected {
@@ -112,7 +111,7 @@ pub fn expected(script: &Script, ran: &RunFacts) -> Expected {
     }
 }
 
-/// What looking cost: CPU seconds of whyslow and of its BPF programs, and its memory in MiB.
+/// The cost of whyslow: CPU seconds of whyslow and of its BPF programs, and its memory in MiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// CPU seconds of whyslow.

@@ -47,7 +47,7 @@ fn whole(parts: Value) -> Value {
     document
 }
 
-/// As `super::judge`, of a whyslow whose exit status says what its document says.
+/// As `super::judge`, for a whyslow whose exit status agrees with its document.
 fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdict {
     let is_cause = |finding: &Value| finding["kind"] == "cause";
     let all = document.and_then(|document| document["findings"].as_array());
@@ -81,7 +81,7 @@ fn what_is_not_reported_is_missed_and_what_is_not_reported_right_is_inexact() {
     assert_eq!(judge(&asks(""), &nothing, None), Verdict::Wrong(Wrong::missed("it hung")));
 }
 
-/// That it is in what is told is not enough: a part of a path is another cgroup, and whoever costs is not whoever loses.
+/// A match anywhere in the text is not enough: a part of a path is another cgroup, and a culprit is not a victim.
 #[test]
 fn whoever_lost_is_told_by_its_id() {
     let asks = script("[[answer]]\nrules = [\"cpu-quota\"]\nvictim = \"/x|{group}\"\n");
@@ -122,7 +122,7 @@ fn a_cause_that_nobody_asked_for_is_false() {
     assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), alone).word(), "false");
     assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), alone).word(), "false");
     assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), alone).word(), "false");
-    // Part of a number is another number; how to check is no blame.
+    // Part of a number is another number; a check command is no blame.
     assert_eq!(verdict(&asks("[never]\nnames = [\"9\", \"/bad\"]\n"), alone), Verdict::Found);
 }
 
@@ -176,7 +176,7 @@ fn slow_cpus_are_rows_of_their_own() {
     let one = "names = [\"CPU {cpu}\", \"powersave\"]\n";
     let rows = [cpu(0, None), cpu(1, Some(3.8)), cpu(2, None)];
     assert_eq!(verdict(one, &rows), "found");
-    // The node of a CPU is not its number, and who is not said to be slow is no row.
+    // The node of a CPU is not its number, and a CPU that is not called slow does not count.
     assert_eq!(verdict(one, &[cpu(1, None), cpu(3, Some(4.0))]), "missed");
     let exact = format!("{one}ratio = [0.9, 1.1]\n");
     assert_eq!(verdict(&exact, &rows), "found");
@@ -184,7 +184,7 @@ fn slow_cpus_are_rows_of_their_own() {
     let alone = format!("{one}[never]\nother_cpus = true\n");
     assert_eq!(verdict(&alone, &rows), "found");
     assert_eq!(verdict(&alone, &[cpu(1, Some(4.0)), cpu(2, Some(1.3))]), "false");
-    // All alike: the middle one counts.
+    // All are alike: the median counts.
     let all = "names = [\"powersave\"]\nratio = [0.9, 1.1]\n[never]\nother_cpus = true\n";
     assert_eq!(verdict(all, &[cpu(0, Some(9.0)), cpu(1, Some(4.1)), cpu(2, Some(3.9))]), "found");
 }
@@ -215,7 +215,7 @@ fn a_time_that_is_asked_of_a_fault_that_tells_none_proves_nothing() {
     let said = said(&[cause("cpu-quota", "/abc/def", 20.0)]);
     assert_eq!(
         judge(&asks(""), &run, Some(&said)),
-        Verdict::Wrong(Wrong::inexact("its fault tells no time"))
+        Verdict::Wrong(Wrong::inexact("its fault reports no time"))
     );
 }
 

@@ -1,4 +1,4 @@
-//! Kernels of the distribution, unpacked in the cache: fetched once through apt, then used without network.
+//! Kernels of the distribution, unpacked in the cache: fetched once through apt, later used without a network.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,17 +24,17 @@ const UNPACK: Duration = Duration::from_secs(300);
 pub struct Kernel {
     /// "6.1".
     pub label: String,
-    /// What uname says in it.
+    /// The release that uname prints.
     pub release: String,
     /// vmlinuz.
     pub image: PathBuf,
     /// The directory with modules.dep and kernel/.
     pub modules: PathBuf,
-    /// What modules are built against, if it could be had.
+    /// The headers for building modules, if they were available.
     pub headers: Option<PathBuf>,
 }
 
-/// Why a kernel cannot be had: it is then "not run", never "passed".
+/// Why a kernel is unavailable: its result is then "not run", never "passed".
 #[derive(Debug, Clone)]
 pub struct NotHere {
     /// In words.
@@ -64,7 +64,7 @@ pub fn fetch(label: &str) -> Result<Kernel, NotHere> {
     }
 }
 
-/// A whole one in the cache. What is torn is removed, and made anew by whoever asks.
+/// A complete kernel in the cache. An incomplete one is removed, and the caller fetches it again.
 fn cached(cache: &Path, known: &Known) -> Option<Kernel> {
     let dirs = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path());
     let mut found: Vec<(Vec<u64>, Kernel)> = Vec::new();
@@ -103,14 +103,14 @@ fn from_archive(cache: &Path, known: &Known) -> Result<Kernel, Trouble> {
     let stamp = Stamp::write(&root, &release).map_err(trouble)?;
     let place = cache.join(&release);
     match fs::rename(&root, &place) {
-        // Another driver was faster: its is as good.
+        // Another driver was faster: its copy is as good.
         Err(_) if Stamp::read(&place).is_ok() => {}
         renamed => renamed.map_err(trouble)?,
     }
     Ok(stamp.kernel(&place, known.label))
 }
 
-/// Everything where the rest of the lab looks for it.
+/// Everything where the rest of the lab expects it.
 fn relocate(root: &Path, release: &str) -> io::Result<()> {
     // Since Debian 13 modules are in usr/lib, to which lib is a link on a host.
     let merged = root.join("usr/lib/modules");

@@ -1,6 +1,6 @@
-//! `lab live`: tests that want a live host (`root_`) or judge a clock (`timed_`), each in a process of its own, one after the other.
+//! `lab live`: tests that need a live host (`root_`) or judge a clock (`timed_`), each in a process of its own, one after the other.
 //!
-//! A test that fails runs again with the same seed: one pass is enough, and its row counts what failed before.
+//! A test that fails runs again with the same seed: one pass is enough, and its row counts the failures before.
 
 pub mod binary;
 
@@ -14,14 +14,14 @@ use whyslow_faults::{draw, host};
 use crate::{Trouble, place};
 use binary::{Binary, How, Ran};
 
-/// Tests that want a live host, and tests that judge a clock: one at a time, never beside others.
+/// Tests that need a live host, and tests that judge a clock: one at a time, never beside others.
 pub(crate) const ALONE: [&str; 2] = ["root_", "::timed_"];
 pub(crate) const COSTS: [&str; 1] = ["::cost_"];
 
 /// What to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
-    /// What `cargo test --no-run --message-format=json` printed: where the binaries are.
+    /// Output of `cargo test --no-run --message-format=json`: the paths of the binaries.
     binaries: PathBuf,
     /// Only these binaries, by their targets.
     #[arg(long, value_name = "TARGET")]
@@ -29,24 +29,24 @@ pub struct Asked {
     /// Without these.
     #[arg(long, value_name = "TARGET")]
     without: Vec<String>,
-    /// Only tests with this in their name.
+    /// Only tests with this text in their name.
     #[arg(long, value_name = "TEXT")]
     name: Vec<String>,
-    /// Tests that hold whyslow to what it may cost, instead (`cost_`): of binaries that are optimised as they ship.
+    /// Run the tests of whyslow's own cost instead (`cost_`): the binaries must be optimised as they ship.
     #[arg(long)]
     costs: bool,
-    /// How often a test that fails is run.
+    /// How often a failing test is run.
     #[arg(long, default_value_t = 3, value_name = "N")]
     tries: u64,
     /// Seconds after which a test is killed.
     #[arg(long, default_value_t = 100, value_name = "S")]
     limit: u64,
-    /// Draw what the run with this seed drew.
+    /// Repeat the draws of the run with this seed.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
 }
 
-/// What is not made without root would pass.
+/// Without root, tests skip their work, and would pass.
 pub fn as_root() -> Result<(), Trouble> {
     if host::is_root() { Ok(()) } else { Err(Trouble::new("run live tests", "they need root")) }
 }
@@ -61,7 +61,7 @@ impl Asked {
     }
 }
 
-/// Run them all; 1 if one failed in each of its tries, or if there is none.
+/// Run all tests; returns 1 if one failed in each of its tries, or if there is no test.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     as_root()?;
     let seed = asked.seed.unwrap_or_else(draw::run_seed);
@@ -90,7 +90,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::from(u8::from(ran == 0 || !red.is_empty())))
 }
 
-/// Its last try, and how often it failed before.
+/// The last try of a test, and how often it failed before.
 fn until_passed(
     test: &str,
     tries: u64,
@@ -107,7 +107,7 @@ fn until_passed(
     }
 }
 
-/// One line; below it what a test said that failed, or that some of its cells were not proven.
+/// One line; below it the output of a failed test, or the cells that were not proven.
 fn line(test: &str, ran: &Ran) -> String {
     let word = match ran.ended {
         Ended::Passed => "passed",
@@ -134,7 +134,7 @@ mod tests {
         Ran { ended, why, said, rows, is_without_rows: true, took: Duration::ZERO }
     }
 
-    /// How a test ends that ends so in its tries, and how often it failed before.
+    /// The result of a test whose tries end this way, and how often it failed before.
     fn of(tries: &[Ended]) -> (Ended, u64) {
         let mut all = tries.iter();
         let (last, failed) = until_passed("x", 3, || Ok(ran(*all.next().unwrap()))).unwrap();

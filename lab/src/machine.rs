@@ -1,4 +1,4 @@
-//! One guest: boot it, run one command in it, and be rid of it.
+//! One guest: boot it, run one command in it, remove it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ mod qemu;
 
 use console::Console;
 
-/// What the guest is made of.
+/// The hardware of the guest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
@@ -30,15 +30,15 @@ pub struct Hardware {
     pub vcpus: u32,
     /// Memory.
     pub memory_mib: u32,
-    /// A model that QEMU knows; else the most that emulation can do. acpi-cpufreq refuses that one; of those that it takes,
-    /// only Intel's (Skylake-Server) keep the counter as the clock.
+    /// A CPU model that QEMU knows; otherwise the largest that emulation supports. acpi-cpufreq refuses that one; of the models that it
+    /// accepts, only Intel's (Skylake-Server) keep the counter as the clock.
     pub cpu_model: Option<String>,
-    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang. An idle CPU leaps to its next
-    /// timer, so that waiting for a file of the host, the first time it is read, may take seconds of the guest's clock.
+    /// Time is the count of instructions, each 2^shift ns. One CPU only: with more the guest hangs. An idle CPU jumps to its next timer, so
+    /// the first read of a file of the host may take seconds of the guest's clock.
     pub icount_shift: Option<u8>,
     /// Two nodes of one CPU each.
     pub numa: bool,
-    /// Tables to add to the machine's own: compiled ones, or sources by their names in lab/acpi ("io.dsl").
+    /// Tables to add to the machine's own: compiled tables, or sources by their names in lab/acpi ("io.dsl").
     pub acpi_tables: Vec<PathBuf>,
     /// An ext4 disk of that size in the place of /var/tmp.
     pub disk_mib: Option<u64>,
@@ -64,40 +64,41 @@ impl Default for Hardware {
     }
 }
 
-/// So much of the CPUs for others, and what a guest did in time proves nothing: its timers come from a thread of the emulator
-/// that waits for a CPU as any other. An idle host has 0 % for others; with 16 % one in ten CPUs that were made slow was not slow
-/// while it was measured.
+/// If other processes use more than this share of the CPUs, timings in a guest prove nothing: its timers come from a thread of the emulator
+/// that waits for a CPU like any other. On an idle host others use 0 %; with 16 % one in ten slowed CPUs was not slow while it was
+/// measured.
 const CROWDED: f64 = 0.05;
-/// The emulator's nice value: other work on the host is not to delay the guest's timers.
+/// The emulator's nice value: other work on the host must not delay the guest's timers.
 const FIRST: libc::c_int = -10;
 
 /// The kernel's words for a breakpoint of its own that it has already removed.
 const STALE_BREAKPOINT: &str = "Oops: int3:";
 
-/// What became of a guest.
+/// The result of a guest.
 #[derive(Debug, Clone)]
 pub struct Ran {
     /// How the command ended, or why it did not.
     pub status: Ended,
-    /// All that the console said: the kernel, and the command's output.
+    /// Output of the console: the kernel's, and the command's.
     pub console: String,
-    /// Lines in which the kernel says that something is wrong with it, and our own about its clock.
+    /// Lines in which the kernel reports an error of its own, and the lab's complaint about its clock.
     pub complaints: Vec<String>,
     /// Seconds on the host's clock, from the start of the emulator to its end.
     pub seconds: f64,
     /// Seconds on the guest's clock since its boot, at the end of the command.
     pub guest_seconds: f64,
-    /// Guest seconds for one second of the host while the command ran; none if it was too short to tell.
+    /// Guest seconds per second of the host while the command ran; `None` if it was too short to measure.
     pub clock_ratio: Option<f64>,
-    /// Others than the emulator had much of the host's CPUs meanwhile, or the host had less of them than it believes.
+    /// Other processes used much of the host's CPUs meanwhile, or the host had less CPU time than it believes.
     pub crowded: Option<String>,
 }
 
 impl Ran {
-    /// Did the emulator kill the guest? Then nothing was tried: start anew, with a new share.
+    /// Whether the emulator killed the guest. Then nothing was tested: start again with a new share.
     ///
-    /// A kernel that switches a static key or attaches a probe stores a breakpoint first. Under QEMU (seen with 7.2 and 10.0) another
-    /// CPU may meet it when it is long removed, and a 6.12 dies of it. The busier the host the more often; impossible with one CPU.
+    /// A kernel that switches a static key or attaches a probe stores a breakpoint first. Under QEMU (seen with 7.2 and 10.0) another CPU
+    /// may meet the breakpoint long after its removal, and a 6.12 dies of it. A busier host makes it more frequent; it is impossible with
+    /// one CPU.
     pub fn emulator_broke(&self) -> bool {
         self.complaints.iter().any(|line| line.contains(STALE_BREAKPOINT))
     }
@@ -106,17 +107,17 @@ impl Ran {
 /// How a guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The command ended with that status, and the guest was switched off in order.
+    /// The command ended with that status, and the guest powered off properly.
     Exited(i32),
-    /// The limit came first.
+    /// The limit was reached first.
     TimedOut,
-    /// The guest was gone without an answer: a panic, or an emulator that failed.
+    /// The guest was gone without an answer: a panic, or a failure of the emulator.
     Died(String),
 }
 
 /// Boot `kernel`, run `command` with `share` as its /mnt, wait until the guest is off.
 ///
-/// The host's root is the guest's, read-only; /tmp, /run and /var/tmp are its own, empty.
+/// The host's root is the guest's root, read-only; /tmp, /run and /var/tmp are the guest's own, and empty.
 pub fn run(
     kernel: &Kernel,
     hardware: &Hardware,
@@ -166,7 +167,7 @@ pub fn run(
     })
 }
 
-/// The emulator goes first; where that is not allowed, as any other.
+/// Give the emulator a high priority; where that is not allowed, the default.
 fn first_in_line(qemu: &mut Command) -> &mut Command {
     // SAFETY: setpriority is async-signal-safe and is given plain numbers.
     unsafe {
@@ -189,7 +190,7 @@ fn give_orders(
     let orders = Orders {
         command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
         hostname: hostname()?,
-        // What is not the project's may be hidden there.
+        // A folder outside the project may be hidden in the guest.
         directory: if here.starts_with(&project) { here } else { project.clone() },
         keep: vec![project, kernel.modules.clone()],
         modules: kernel.modules.clone(),
@@ -204,13 +205,13 @@ fn give_orders(
     fs::write(dir.join(orders::ORDERS), serde_json::to_vec(&orders)?)
 }
 
-/// The module that lets the kernel survive `Ran::emulator_broke`, if it can be built; without it the guest only dies now and then.
+/// The module that lets the kernel survive `Ran::emulator_broke`, if it can be built; without it the guest dies now and then.
 fn mend(kernel: &Kernel) -> Option<PathBuf> {
     let sources = place::project().ok()?.join("lab/mend");
     module::build_from(&sources, kernel, "mend").inspect_err(|trouble| eprintln!("lab: {trouble}")).ok()
 }
 
-/// Another name for each guest: nothing may depend on it.
+/// Another name for each guest: no test may depend on the name.
 fn hostname() -> std::io::Result<String> {
     let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(format!("h{}", drawn.split('-').next().unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! `lab`: the driver's command line. The same binary is PID 1 of the guest and the guest kernel's loader of modules.
+//! `lab`: the driver's command line. The same binary is PID 1 of the guest and the guest kernel's module loader.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use whyslow_faults::proven::{Ended as Kept, Row};
 
 whyslow_faults::may_become_victim!();
 
-/// What was asked for could not be run: neither passed nor failed.
+/// The request could not be run: neither passed nor failed.
 const NOT_RUN: u8 = 2;
 
-/// What was run did not come out as it must.
+/// The result was not as required.
 const FAILED: u8 = 1;
 
 /// Real kernels in guests, for the tests of whyslow.
@@ -36,43 +36,43 @@ enum Verb {
     Fetch { kernels: Vec<String> },
     /// Boot a kernel and run one command in it.
     Boot(Boot),
-    /// Running scenarios, and compare what whyslow says with what the victims' clocks say.
+    /// Run scenarios, and compare whyslow's document with the victims' clocks.
     Run(rounds::Asked),
     /// Run the ground-truth programs of the wait chains in guests.
     Truth(truth::Asked),
-    /// Run tests that want a live host or judge a clock, each in a process of its own; a test that fails runs again.
+    /// Run tests that need a live host or judge a clock, each in a process of its own; a test that fails runs again.
     Live(live::Asked),
     /// Run a few cells of the live suites, with seeds that are known to pass.
     Smoke(smoke::Asked),
-    /// Make what is statistical by nature, and publish how often whyslow was right.
+    /// Run the statistical tests, and publish how often whyslow was right.
     Proof(proof::Asked),
     /// What all tests of a run have proven, and how many had to run again.
     Proven(proven::Asked),
-    /// Running what a plan says, here: what the driver has the guest do.
+    /// Run a plan here: what the driver makes the guest do.
     #[command(hide = true)]
     TestBed {
-        /// The plan, in the folder that takes what came of it.
+        /// The plan, in the folder that receives the results.
         plan: PathBuf,
     },
-    /// Read files in turn, so many rounds: a program of a case, under a name that was drawn.
+    /// Read files in turn, so many rounds: a program of a case, under a drawn name.
     #[command(hide = true)]
     Ask { rounds: usize, files: Vec<PathBuf> },
-    /// Build the fault module for a kernel, and print where it is.
+    /// Build the fault module for a kernel, and print its path.
     Module {
-        /// 5.10, 6.1, 6.12, 6.18; -rt behind it (not 6.18): with real-time preemption.
+        /// 5.10, 6.1, 6.12, 6.18; with the suffix -rt (not 6.18): real-time preemption.
         kernel: String,
         /// The module's name.
         #[arg(long, default_value = module::NAME)]
         name: String,
     },
-    /// Ask whyslow's doctor on the host and in guests; fails if something is lost that docs/doctor has.
+    /// Run whyslow's doctor on the host and in guests; fails if a capability of docs/doctor is lost.
     Doctor {
         /// host, 5.10, 5.10-rt, 6.1, 6.1-rt, 6.12, 6.12-rt, 6.18; all, unless some are named.
         kernels: Vec<String>,
-        /// Put the pages into docs/doctor instead of comparing with them.
+        /// Write the pages to docs/doctor instead of comparing with them.
         #[arg(long)]
         write: bool,
-        /// Ask so often until nothing is lost: an emulator may break a guest.
+        /// Number of tries until nothing is lost: an emulator may break a guest.
         #[arg(long, default_value_t = 1, value_name = "N")]
         tries: u64,
     },
@@ -80,7 +80,7 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Boot {
-    /// 5.10, 6.1, 6.12, 6.18; -rt behind it (not 6.18): with real-time preemption.
+    /// 5.10, 6.1, 6.12, 6.18; with the suffix -rt (not 6.18): real-time preemption.
     kernel: String,
     #[arg(long, default_value_t = 2)]
     vcpus: u32,
@@ -108,7 +108,7 @@ struct Boot {
     /// More words for the kernel's command line.
     #[arg(long, default_value = "")]
     append: String,
-    /// Seconds until the guest is ended.
+    /// Seconds until the guest is killed.
     #[arg(long, default_value_t = 300)]
     limit: u64,
     /// The command and its arguments.
@@ -153,7 +153,7 @@ fn reported(done: Result<ExitCode, Trouble>) -> ExitCode {
     })
 }
 
-/// `worst` of the two, and what was left out counts only if it may not be left out.
+/// The worse of the two results; a kernel that was left out counts only if it is not optional.
 fn left_out(label: &str, reason: &dyn std::fmt::Display, worst: u8) -> u8 {
     let optional = if kernels::is_optional(label) { " (optional)" } else { "" };
     println!("{label}: not run{optional}: {reason}");
@@ -202,7 +202,7 @@ fn ask_doctor(asked: &[String], write: bool, tries: u64) -> ExitCode {
     ExitCode::from(worst)
 }
 
-/// Ask the doctor of one kernel, and print what came of it: 0 if nothing is lost.
+/// Run the doctor on one kernel, and print the result: 0 if nothing is lost.
 fn examined(label: &str, write: bool) -> u8 {
     match doctor::examine(label, write) {
         Ok((version, Verdict::Same(there))) => println!("{version}: {there} links, none lost"),

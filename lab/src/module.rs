@@ -8,14 +8,14 @@ use std::{fs, io};
 use crate::kernels::Kernel;
 use crate::{Trouble, cache, child, place};
 
-/// What it is called unless a name is drawn.
+/// Its name, unless a name is drawn.
 pub const NAME: &str = "folio";
-/// The compiler of the kernels' distribution; it builds for all of them, the older one too.
+/// The compiler of the kernels' distribution; it builds for all of them, also for the older one.
 const COMPILER: &str = "gcc-12";
-/// Seconds, on a host that does nothing else.
+/// Some seconds on an idle host.
 const BUILD: Duration = Duration::from_secs(300);
 
-/// The module's file, named `name`: from the cache, else built.
+/// The module's file, named `name`: from the cache, or built.
 pub fn build(kernel: &Kernel, name: &str) -> Result<PathBuf, Trouble> {
     build_from(&place::project()?.join("lab/module"), kernel, name)
 }
@@ -37,7 +37,7 @@ pub fn build_from(sources: &Path, kernel: &Kernel, name: &str) -> Result<PathBuf
         let mut make = Command::new("make");
         make.arg("-C").arg(sources).args([&format!("MODNAME={name}"), &format!("KCC={COMPILER}")]);
         make.arg(format!("KDIR={}", headers.display())).arg(format!("OUT={}", work.path().display()));
-        // A make above this one must not hand its flags and its jobs on.
+        // A make that runs this one must not pass on its flags and its jobs.
         make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
         child::output(&what, &mut make, BUILD).map_err(|trouble| {
             trouble.or("its sources are in lab/module; make proof-setup installs what builds it")
@@ -48,7 +48,7 @@ pub fn build_from(sources: &Path, kernel: &Kernel, name: &str) -> Result<PathBuf
     Ok(built.join(file))
 }
 
-/// The sources, in an order that does not change.
+/// The sources, in a fixed order.
 fn files(sources: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(sources)?.flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();

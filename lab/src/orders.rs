@@ -1,4 +1,4 @@
-//! What the driver tells PID 1 of the guest, and what that one answers: two files in the share.
+//! The driver's orders to PID 1 of the guest, and its answer: two files in the share.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ pub const DIR: &str = ".lab";
 pub const ORDERS: &str = "orders.json";
 /// In it: the outcome.
 pub const OUTCOME: &str = "outcome.json";
-/// In it: what the console said.
+/// In it: the output of the console.
 pub const CONSOLE: &str = "console";
 /// Where the guest sees the share.
 pub const SHARE: &str = "/mnt";
 /// In the guest: the directory of the kernel's modules, as text.
 pub const MODULES: &str = "/run/lab-modules";
-/// PID 1 says this, and its uptime, when the command begins.
+/// PID 1 prints this, and its uptime, when the command begins.
 pub const UP: &str = "lab: up ";
 /// ... and this when the command has ended.
 pub const END: &str = "lab: end ";
 
-/// What PID 1 of a guest is to do.
+/// The orders for PID 1 of a guest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Orders {
@@ -35,13 +35,13 @@ pub struct Orders {
     pub keep: Vec<PathBuf>,
     /// The directory with modules.dep.
     pub modules: PathBuf,
-    /// This binary, which loads modules for the kernel.
+    /// This binary, as the kernel's module loader.
     pub lab: PathBuf,
     /// A module that mends the emulator.
     pub mend: Option<PathBuf>,
-    /// Is there a scratch disk for /var/tmp?
+    /// Whether there is a scratch disk for /var/tmp.
     pub disk: bool,
-    /// The old cgroup hierarchies instead of the one new.
+    /// The old cgroup hierarchies instead of the unified one.
     pub cgroup_v1: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Where things are: the project's directory, what the lab keeps in it (below target/lab), and what it has fetched.
+//! Paths: the project's directory, the lab's files in it (below target/lab), and the fetched files.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use crate::Trouble;
 
-/// How many runs that went wrong are kept to be looked at.
+/// Number of failed runs that are kept for debugging.
 const KEPT: usize = 10;
 
-/// The project's directory: the nearest one above the binary, or above the working directory, that has a lab.
+/// The project's directory: the nearest one above the binary, or above the working directory, that contains a lab.
 pub fn project() -> Result<PathBuf, Trouble> {
     let what = "find the project's directory";
     let exe = lab()?;
@@ -27,7 +27,7 @@ pub fn cache(name: &str) -> Result<PathBuf, Trouble> {
     Ok(dir)
 }
 
-/// A directory for what is fetched, which outlives a clone: in ~/.cache/whyslow-lab, where that can be made.
+/// A directory for fetched files, which outlives a clone: in ~/.cache/whyslow-lab, where that can be made.
 pub fn fetched(name: &str) -> Result<PathBuf, Trouble> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let bases = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).into_iter().chain(home);
@@ -54,7 +54,7 @@ pub fn whyslow() -> Result<PathBuf, Trouble> {
     Err(Trouble::new("find whyslow", format!("there is no {}", beside.display())).or("run make build"))
 }
 
-/// The directory of one run in a guest: its share. Removed when it is dropped, unless it was kept.
+/// The directory of one run in a guest: its share. Removed when it is dropped, unless `keep` was called.
 pub struct Run {
     dir: PathBuf,
     kept: bool,
@@ -88,7 +88,7 @@ impl Run {
         &self.dir
     }
 
-    /// Leave it there, for somebody to look at.
+    /// Keep the directory for debugging.
     pub fn keep(&mut self) -> &Path {
         self.kept = true;
         &self.dir
@@ -98,13 +98,13 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.kept {
-            // Nothing can be done about what cannot be removed; the next runs trim it.
+            // An error is ignored: later runs remove the directory.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
 }
 
-/// The runs that are there, oldest first.
+/// The existing runs, oldest first.
 fn numbers(runs: &Path) -> Vec<(u64, PathBuf)> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let mut found: Vec<_> =

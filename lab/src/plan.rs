@@ -1,4 +1,4 @@
-//! What the test bed is given: all that a run needs, and nothing of what whyslow must answer.
+//! The input of the test bed: all that a run needs, and nothing of what whyslow must answer.
 
 use std::path::PathBuf;
 
@@ -8,37 +8,37 @@ use whyslow_faults::said::Sight;
 
 use crate::testbed::part::{FaultSpec, LoadSpec};
 
-/// The file in the share that tells the test bed what to run.
+/// The file in the share with the plan of the test bed.
 pub const PLAN: &str = "plan.json";
-/// The file in the share that tells what came of it.
+/// The file in the share with its results.
 pub const RUN_FACTS: &str = "facts.json";
-/// The recording of a boot before this one, if there was one.
+/// The recording of an earlier boot, if there was one.
 pub const BASELINE: &str = "baseline.why";
-/// What whyslow recorded while it looked, where that is kept.
+/// The recording of whyslow's run, where it is kept.
 pub const RECORDING: &str = "look.why";
-/// What whyslow said.
+/// whyslow's document.
 pub const DOCUMENT: &str = "document.json";
 
-/// How whyslow looks.
+/// How whyslow is run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LookSpec {
-    /// Its arguments; `--json` is put behind them unless it is among them. `{key}`: a name that a fault has told; one of many
-    /// lines is as many arguments.
+    /// Its arguments; `--json` is appended if it is missing. `{key}`: a name that a fault reports; a name of several lines becomes several
+    /// arguments.
     pub args: Vec<String>,
-    /// Length of its window, in seconds, for the one who waits for it.
+    /// Length of its window in seconds, for the test bed's own timeout.
     pub window_s: u64,
     /// Work without the fault, before and after.
     pub without_ms: u64,
-    /// From putting the fault on until it has its effect in full.
+    /// Time from the start of the fault until it has its full effect.
     pub settle_ms: u64,
-    /// `whyslow doctor` is asked, too, once it has looked.
+    /// Run `whyslow doctor`, too, after the run.
     pub doctor: bool,
-    /// On the host: the part of the CPUs that others may use meanwhile, and the kernel for whom no cgroup pays.
+    /// On the host: the share of the CPUs that other processes may use meanwhile, including kernel work that is charged to no cgroup.
     pub others: f64,
-    /// What a fault's victims do without it is measured with all other faults on.
+    /// Measure the rate of a fault's victims without it while all other faults are on.
     pub each: bool,
-    /// Capabilities of root that whyslow has ("CAP_BPF"); none are named: all.
+    /// Capabilities that whyslow keeps ("CAP_BPF"); an empty list: all of root's.
     pub capabilities: Vec<String>,
 }
 
@@ -63,19 +63,19 @@ impl Default for LookSpec {
 pub struct Plan {
     /// The scenario's name.
     pub scenario: String,
-    /// Gives the same draws again.
+    /// The seed of its draws.
     pub seed: u64,
     /// "6.1", "6.12", "host".
     pub kernel: String,
-    /// What is wrong.
+    /// The faults.
     pub faults: Vec<FaultSpec>,
-    /// What else goes on.
+    /// The other load.
     pub loads: Vec<LoadSpec>,
     /// How whyslow looks.
     pub look: LookSpec,
-    /// What whyslow sees is kept.
+    /// Keep whyslow's recording.
     pub captures: bool,
-    /// Nothing is imposed, and whyslow only makes a recording of so many seconds.
+    /// Turn no fault on: whyslow only makes a recording of so many seconds.
     pub records_s: Option<u64>,
     /// The program under test, as the test bed sees it.
     pub whyslow: PathBuf,
@@ -87,25 +87,25 @@ pub struct Plan {
     pub project: PathBuf,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// Why it broke down; whatever else is here does not count then.
+    /// Why it broke down; then nothing else here counts.
     pub trouble: Option<String>,
     /// Why whyslow gave no document.
     pub no_answer: Option<String>,
-    /// Whyslow's exit status.
+    /// whyslow's exit status.
     pub status: Option<i32>,
-    /// Why what it said cannot be of the time in which it was asked, or not by a program that used what it did.
+    /// Why the document cannot belong to the time of the run, or states a wrong CPU time.
     pub unsound: Option<String>,
-    /// That others used the host, where that is too much to conclude anything.
+    /// Other processes used too much of the host for a conclusion.
     #[serde(default)]
     pub disturbed: Option<String>,
     /// Length of its window by its own account.
     pub window_s: f64,
-    /// From asking whyslow until it had ended.
+    /// Time from the start of whyslow to its end.
     pub answered_s: f64,
-    /// What groups of the run used, of which whyslow must tell.
+    /// CPU time of groups of the run that whyslow must report.
     #[serde(default)]
     pub seen: Vec<Sight>,
     /// Of each fault.

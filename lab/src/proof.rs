@@ -1,8 +1,8 @@
-//! `lab proof`: what is statistical by nature, a cell at a time; what went wrong is made again with its own seed, five times at most, and
-//! what came of all is published (docs/truth.md).
+//! `lab proof`: statistical tests, one cell at a time; a cell that went wrong is made again with its own seed, five times at most, and all
+//! results are published (docs/truth.md).
 //!
-//! What was made is kept, with the commit and the seed: a proof that is interrupted goes on where it was. How often whyslow is right is
-//! counted by the first making of each cell alone; the others tell a defect from bad luck.
+//! Results are kept with the commit and the seed: an interrupted proof continues where it was. Only the first try of each cell counts for
+//! how often whyslow is right; the other tries separate a defect from bad luck.
 
 mod item;
 mod kept;
@@ -24,30 +24,30 @@ use score::{Score, Standing, standing};
 /// What to prove.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
-    /// What `cargo test --no-run --message-format=json` printed: where the test binaries are.
+    /// Output of `cargo test --no-run --message-format=json`: the paths of the test binaries.
     binaries: PathBuf,
-    /// The same of binaries that are optimised as they ship: for what looking may cost.
+    /// The same for binaries that are optimised as they ship: for the tests of whyslow's own cost.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// Only this suite: a module of the proof, resources, lock_chains, live, lab, costs.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// All that could be drawn.
+    /// Run all cells, not only drawn ones.
     #[arg(long)]
     all: bool,
-    /// Draw what the run with this seed drew.
+    /// Repeat the draws of the run with this seed.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Begin anew, whatever was made before.
+    /// Begin again, whatever was made before.
     #[arg(long)]
     anew: bool,
-    /// Rows of what is made.
+    /// File for the rows of the results.
     #[arg(long, value_name = "FILE")]
     kept: PathBuf,
-    /// The commit that this is; without one nothing is published.
+    /// The commit under test; without one nothing is published.
     #[arg(long, value_name = "ID")]
     commit: Option<String>,
-    /// Today.
+    /// Today's date.
     #[arg(long, value_name = "YYYY-MM-DD", default_value = "")]
     date: String,
     /// The page that publishes it.
@@ -55,10 +55,10 @@ pub struct Asked {
     page: Option<PathBuf>,
 }
 
-/// As of a program that a signal ended: whoever goes on with something else must not.
+/// The exit status of a program that a signal ended: a caller must not continue with other work.
 const INTERRUPTED: u8 = 130;
 
-/// Make what is not made yet, and tell; 1 if there is a defect, or if nothing could be judged.
+/// Make the missing cells, and report; returns 1 if there is a defect, or if nothing was judged.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     live::as_root()?;
     let head = Head {
@@ -66,7 +66,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         of: item::subject(asked)?,
         date: asked.date.clone(),
     };
-    // What no commit holds is something else each time.
+    // Uncommitted sources may differ each time.
     let anew = asked.anew || asked.commit.is_none();
     let mut kept = Kept::open(&asked.kept, head, asked.seed, anew)?;
     println!("proof: seed {}, made before: {}", kept.head().seed, kept.all().len());
@@ -96,7 +96,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::from(u8::from(score.judged() == 0 || score.has_defect())))
 }
 
-/// Make it, and if it went wrong again, until it is settled.
+/// Make a cell, and repeat it after a failure, until it is settled.
 fn proven(
     kept: &mut Kept,
     item: &str,
@@ -104,7 +104,7 @@ fn proven(
 ) -> Result<(), Trouble> {
     while matches!(standing(&kept.of(item)), Standing::New | Standing::Open) && !interrupt::asked() {
         let made = make();
-        // Whatever it came to: it is made anew the next time.
+        // After an interrupt the result is dropped: the next proof makes the cell again.
         if !interrupt::asked() {
             kept.add(made?)?;
         }
@@ -122,7 +122,7 @@ mod tests {
         Made { item: "a".to_owned(), kernel: "6.1".to_owned(), row: Row::of("days", "x", ended) }
     }
 
-    /// How often it is made that ends so time after time, when so many were made before.
+    /// How often a cell is made that ends this way each time, after so many earlier tries.
     fn times(before: usize, of: &[Ended]) -> usize {
         let folder = tempfile::tempdir().unwrap();
         let head = Head { seed: 7, of: Vec::new(), date: String::new() };
@@ -132,7 +132,7 @@ mod tests {
         kept.all().len() - before
     }
 
-    /// Lines of the file, but the first.
+    /// Lines of the file, except the first.
     fn kept_at(folder: &tempfile::TempDir) -> usize {
         std::fs::read_to_string(folder.path().join("rows")).unwrap().lines().count() - 1
     }

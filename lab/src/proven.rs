@@ -1,7 +1,7 @@
-//! `lab proven`: what one run of tests has proven, a row a suite, and how often a failed test ran again until it passed.
+//! `lab proven`: what one run of tests has proven, one row for each suite, and how often a failed test ran again until it passed.
 //!
-//! Each test and each cell has a row of its own (`whyslow_faults::proven`). Failures decide where they happen; this decides one thing
-//! only: in a run in which many tests failed at first, luck hides something.
+//! Each test and each cell has a row of its own (`whyslow_faults::proven`). A failure counts where it happens; this command decides only
+//! one thing: in a run in which many tests failed at first, luck hides a defect.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,17 +15,17 @@ use crate::Trouble;
 /// What to sum up.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
-    /// The rows that the tests noted (`WHYSLOW_PROVEN`).
+    /// The rows that the tests wrote (`WHYSLOW_PROVEN`).
     rows: PathBuf,
-    /// So many tests may fail before they pass.
+    /// Number of tests that may fail before they pass.
     #[arg(long, value_name = "N")]
     most_retried: Option<u64>,
 }
 
-/// Of why a cell was not proven so many characters are reported: the log may be gone when somebody asks.
+/// Characters of a reason that are reported: the log may be gone when it is needed.
 const WORDS: usize = 600;
 
-/// Print the table; 1 if there is no row, or if more failed at first than may.
+/// Print the table; returns 1 if there is no row, or if more tests failed at first than allowed.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let rows =
         Row::all(&asked.rows).map_err(|err| Trouble::new(format!("read {}", asked.rows.display()), err))?;
@@ -38,7 +38,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::from(u8::from(rows.is_empty() || too_many)))
 }
 
-/// What came of one suite.
+/// The results of one suite.
 #[derive(Debug, Default, Clone)]
 struct Count {
     by: BTreeMap<Ended, usize>,
@@ -51,7 +51,7 @@ impl Count {
         self.by.get(&ended).copied().unwrap_or(0)
     }
 
-    /// All that this run had to prove.
+    /// Number of cells that this run had to prove.
     fn required(&self) -> usize {
         self.by.iter().filter(|(ended, _)| **ended != Ended::NotDrawn).map(|(_, n)| n).sum()
     }
@@ -71,7 +71,7 @@ impl Count {
     }
 }
 
-/// The table, and how many failed before they passed.
+/// The table, and the number of failures before a pass.
 fn sum(rows: &[Row]) -> (String, u64) {
     let mut suites: BTreeMap<&str, Count> = BTreeMap::new();
     let mut all = Count::default();

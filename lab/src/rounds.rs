@@ -1,4 +1,4 @@
-//! `lab run`: draw, boot, run, judge, tell.
+//! `lab run`: draw, boot, run, judge, report.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::table::{self, Row};
 use crate::testbed::part::Setting;
 use crate::{Trouble, interrupt, kernels, machine, module, orders, place, sched_ext};
 
-/// A guest that has not ran by then hangs.
+/// A guest that runs longer hangs.
 const GUEST_LIMIT: Duration = Duration::from_secs(240);
-/// No live test on the host lasts longer than 60 s; the one before may have to end first.
+/// No live test on the host lasts longer than 60 s; an earlier one may have to end first.
 const HOST_LIMIT: Duration = Duration::from_secs(180);
-/// A fault that does not come about, by its victims' clock, is made so often.
+/// Tries of a fault that does not come about by its victims' clock.
 const TRIES: usize = 4;
 /// The name of this host among the kernels.
 pub(crate) const HOST: &str = "host";
@@ -38,24 +38,24 @@ pub struct Asked {
     /// Only on these kernels: 6.1, 6.12, host.
     #[arg(long, value_name = "K")]
     pub kernel: Vec<String>,
-    /// Each so many times, drawn anew.
+    /// Run each so many times, drawn anew.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub times: u64,
-    /// Draw what the run with this seed drew.
+    /// Repeat the draws of the run with this seed.
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
-    /// Keep the shares of all runs, not only of those that went wrong.
+    /// Keep the shares of all runs, not only of failed ones.
     #[arg(long)]
     pub keep: bool,
-    /// Put the recording of each run that was found right into this folder, with the truth about it beside it.
+    /// Save the recording of each run that was found right in this folder, with its truth beside it.
     #[arg(long, value_name = "DIR")]
     pub capture: Option<PathBuf>,
-    /// The program under test, if not the one that was built beside this one.
+    /// The program under test, if it is not the one built beside this one.
     #[arg(long, value_name = "FILE")]
     pub whyslow: Option<PathBuf>,
 }
 
-/// Running them all.
+/// Run all scenarios.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let project = place::project()?;
     let all = Scenario::of(&project)?;
@@ -98,7 +98,7 @@ fn chosen<'all>(all: &'all [Scenario], asked: &Asked) -> Result<Vec<(&'all Scena
     Ok(every.filter(is_wanted).collect())
 }
 
-/// Where runs are put on.
+/// The place where scenarios are run.
 pub struct Runner {
     lab: PathBuf,
     whyslow: PathBuf,
@@ -123,14 +123,14 @@ impl Runner {
         Ok(Runner { lab, whyslow, project, keep: asked.keep, capture: asked.capture.clone() })
     }
 
-    /// Until it could be judged; what is drawn depends on nothing else that is run.
+    /// Run a scenario until it was judged; its draws do not depend on other scenarios.
     pub fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let draw = draw.branch(&scenario.name).branch(kernel);
         let mut row = self.once(scenario, kernel, &draw);
         for time in 1..TRIES {
             let why = match &row.verdict {
                 Verdict::Unmade(why) => why,
-                // A starved kernel may end a victim that swaps (premature OOM), or keep it from being ready in time.
+                // A starved kernel may kill a victim that swaps (premature OOM), or keep it from getting ready in time.
                 Verdict::Failed(why) if kernel == HOST => why,
                 _ => break,
             };
@@ -141,7 +141,7 @@ impl Runner {
         row
     }
 
-    /// One making of it, whatever came of it.
+    /// One try of it, whatever its result.
     pub fn once(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let began = Instant::now();
         let mut row = Row {
@@ -249,13 +249,13 @@ impl Runner {
         }
     }
 
-    /// The guest in which whyslow records what the next one is compared with.
+    /// The guest in which whyslow makes the recording that the next guest is compared with.
     fn boot_before(&self, label: &str, script: &Script, plan: &Plan, share: &Path) -> Result<(), Unjudged> {
         let failed = |what: &dyn std::fmt::Display| Verdict::Failed(format!("the boot before: {what}"));
         write_json(&share.join(PLAN), plan).map_err(|err| failed(&err))?;
         let _ = self.in_guest(label, &script.hardware_before().unwrap_or_default(), share)?;
         let ran = read_json::<RunFacts>(&share.join(RUN_FACTS));
-        // Of this boot, not of the one that is looked at.
+        // These facts belong to this boot, not to the observed one.
         fs::remove_file(share.join(RUN_FACTS)).map_err(|err| failed(&err))?;
         match ran {
             None => Err(failed(&"the test bed left no facts")),
@@ -264,7 +264,7 @@ impl Runner {
         }
     }
 
-    /// Who else was on the host meanwhile, if it was enough to disturb the guest.
+    /// Runs the guest. Returns other load on the host, if it was enough to disturb the guest.
     fn in_guest(
         &self,
         label: &str,
@@ -295,8 +295,8 @@ impl Runner {
     }
 }
 
-/// Keep what whyslow saw of a run, and beside it what was made. Answers of a baseline or the doctor are not in the recording: such runs
-/// are not kept.
+/// Keep the recording of a run, and its truth beside it. Answers of a baseline or of the doctor are not in the recording: such runs are not
+/// kept.
 fn capture(into: &Path, share: &Path, plan: &Plan, script: &Script, ran: &RunFacts) -> Result<(), Trouble> {
     if !plan.captures || script.look.doctor {
         println!("{}: not kept: a recording holds no answers of a baseline or the doctor", plan.scenario);
@@ -312,7 +312,7 @@ fn capture(into: &Path, share: &Path, plan: &Plan, script: &Script, ran: &RunFac
     let truth = name.with_added_extension("json");
     let keep = || {
         fs::create_dir_all(into)?;
-        // The truth of another run would be about a recording that is no longer there.
+        // The truth of an earlier run would belong to a recording that is gone.
         if truth.exists() {
             fs::remove_file(&truth)?;
         }
@@ -328,7 +328,7 @@ fn parts(script: &Script) -> impl Iterator<Item = &dyn Setting> {
     faults.chain(script.load.iter().map(|part| part as &dyn Setting))
 }
 
-/// The fault module for a guest's kernel. The host is never given one.
+/// The fault module for a guest's kernel. The host never gets one.
 fn built_for(label: &str) -> Result<PathBuf, Unjudged> {
     let kernel = kernels::fetch(label).map_err(|reason| Verdict::NotRun(reason.to_string()))?;
     module::build(&kernel, module::NAME).map_err(|trouble| Verdict::NotRun(trouble.to_string()))

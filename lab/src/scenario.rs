@@ -1,7 +1,7 @@
-//! A scenario: one file that says what is made, what whyslow must answer, and what it must not say.
+//! A scenario: one file that says what is made, what whyslow must answer, and what it must not report.
 //!
-//! What is drawn stands under `[draw]`; `"$name"` anywhere else is replaced by it. A string that is nothing but
-//! `"$name"` takes the drawn value as it is, also a number or a list; in a longer string its text is put in.
+//! Drawn values are under `[draw]`; `"$name"` anywhere else is replaced by them. A string that consists only of `"$name"` becomes the drawn
+//! value itself, which may be a number or a list; in a longer string its text is inserted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,17 +20,17 @@ use crate::testbed::part::{FaultSpec, LoadSpec};
 const RULED_OUT: &str = "ruled-out";
 /// Letters of a drawn word: with a short prefix it fits in the name of a task.
 const WORD: usize = 7;
-/// What a guest has if the scenario does not say.
+/// CPUs of a guest if the scenario does not set them.
 const VCPUS: usize = 2;
 
-/// What a scenario is for.
+/// The purpose of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
-    /// One fault, to be found.
+    /// One fault, which must be found.
     Fault,
-    /// Nothing is wrong: nothing may be accused.
+    /// A healthy host: no task may be accused.
     Control,
-    /// Two faults at once, both to be found.
+    /// Two faults at once; both must be found.
     Double,
 }
 
@@ -39,22 +39,22 @@ pub enum Sort {
 pub struct Scenario {
     /// The file's name without its ending.
     pub name: String,
-    /// What stands in it whatever is drawn.
+    /// The parts that do not depend on draws.
     pub head: Head,
     body: Table,
 }
 
-/// What can be said of a scenario before anything is drawn.
+/// The properties of a scenario before anything is drawn.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Head {
     /// One sentence.
     pub about: String,
     /// "6.1", "6.12", "host".
     pub kernels: Vec<String>,
-    /// Must be found; else a miss is listed, and fails nobody.
+    /// It must be found; otherwise a miss is listed, but does not fail the run.
     #[serde(default = "yes")]
     pub promised: bool,
-    /// May be drawn for a proof.
+    /// A proof may draw it.
     #[serde(default)]
     pub ci: bool,
 }
@@ -63,45 +63,45 @@ fn yes() -> bool {
     true
 }
 
-/// A scenario in which everything is drawn.
+/// A scenario after all draws.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// The guest.
     #[serde(default)]
     pub hardware: Table,
-    /// What is wrong.
+    /// The faults.
     #[serde(default)]
     pub fault: Vec<FaultSpec>,
-    /// What else goes on.
+    /// The other load.
     #[serde(default)]
     pub load: Vec<LoadSpec>,
-    /// How whyslow looks.
+    /// How whyslow is run.
     #[serde(default)]
     pub look: LookSpec,
     /// What it must answer.
     #[serde(default)]
     pub answer: Vec<Answer>,
-    /// What it must not say.
+    /// What it must not report.
     #[serde(default)]
     pub never: Never,
-    /// Rules whose causes are no false accusation here, asked for by no answer.
+    /// Rules whose causes are not false accusations here, although no answer requests them.
     #[serde(default)]
     pub may: Vec<String>,
-    /// The table of a recording without which its rule cannot tell (replay).
+    /// The table of a recording that its rule needs (replay).
     #[serde(default)]
     pub without: Option<Without>,
-    /// A boot before, in which whyslow makes a recording to compare with.
+    /// An earlier boot, in which whyslow makes a recording to compare with.
     #[serde(default)]
     pub baseline: Option<Baseline>,
 }
 
-/// A boot of another guest with the same faults and loads, none imposed. What whyslow records there is `{baseline}` in the
-/// arguments of the look.
+/// A boot of another guest with the same faults and loads, but no fault turned on. whyslow's recording of it is `{baseline}` in the
+/// arguments of the run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
-    /// In what it differs from the guest that is looked at.
+    /// Differences from the observed guest.
     pub hardware: Table,
     /// Length of the recording, in seconds.
     pub window_s: u64,
@@ -128,13 +128,13 @@ impl Scenario {
         Ok(Scenario { name: name.to_owned(), head, body })
     }
 
-    /// All of the project.
+    /// All scenarios of the project.
     pub fn of(project: &Path) -> Result<Vec<Self>, Trouble> {
         Scenario::all(&project.join("lab/scenarios"))
             .map_err(|reason| Trouble::new("read the scenarios", reason))
     }
 
-    /// All in a folder, by name.
+    /// All scenarios in a folder, by name.
     pub fn all(folder: &Path) -> Result<Vec<Self>, String> {
         let entries =
             fs::read_dir(folder).map_err(|err| format!("cannot read {}: {err}", folder.display()))?;
@@ -150,12 +150,12 @@ impl Scenario {
         files.iter().map(read).collect()
     }
 
-    /// What it is for: by what it asks.
+    /// Its purpose, from its answers.
     #[must_use]
     pub fn sort(&self) -> Sort {
         let answers = self.body.get("answer").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let of = |answer: &Value| answer.get("of").and_then(Value::as_integer).unwrap_or(0);
-        // What it must rule out is asked of what is healthy, too.
+        // Healthy hosts have answers that must be ruled out, too.
         let answers: Vec<&Value> =
             answers.iter().filter(|answer| answer.get("in") != Some(&RULED_OUT.into())).collect();
         match answers.first().map(|answer| of(answer)) {
@@ -165,14 +165,14 @@ impl Scenario {
         }
     }
 
-    /// How many CPUs its guest has.
+    /// Number of CPUs of its guest.
     #[must_use]
     pub fn vcpus(&self) -> usize {
         let reported = self.body.get("hardware").and_then(|hardware| hardware.get("vcpus")?.as_integer());
         reported.and_then(|n| usize::try_from(n).ok()).unwrap_or(VCPUS).max(1)
     }
 
-    /// Draw all that is left open. The draws of a name do not depend on which other names there are.
+    /// Draw all open values. The draws of a name do not depend on which other names there are.
     pub fn drawn(&self, draw: &Draw, cpus: usize) -> Result<(Script, BTreeMap<String, Value>), String> {
         let trouble = |what: String| format!("{}: {what}", self.name);
         let asked = match self.body.get("draw") {

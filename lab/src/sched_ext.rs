@@ -7,15 +7,15 @@ use std::{fs, io};
 
 use crate::{Trouble, cache, child, place};
 
-/// Its source, and what is made of it.
+/// Its source and its object.
 const SOURCE: &str = "line.bpf.c";
 const OBJECT: &str = "line.bpf.o";
-/// As for whyslow's own programs (crates/probe/build.rs); clang 14 would do here, but is not installed.
+/// The same compilers as for whyslow's own programs (crates/probe/build.rs); clang 14 would do here, but is not installed.
 const COMPILERS: [&str; 3] = ["clang-19", "clang-20", "clang-21"];
-/// It takes a tenth of a second.
+/// The build takes a tenth of a second.
 const BUILD: Duration = Duration::from_secs(60);
 
-/// The object's file: from the cache, else built.
+/// The object file: from the cache, or built.
 pub fn build() -> Result<PathBuf, Trouble> {
     let what = "build the sched_ext scheduler";
     let trouble = |error: io::Error| Trouble::new(what, error);
@@ -23,7 +23,7 @@ pub fn build() -> Result<PathBuf, Trouble> {
     let version = cache::name_of(std::slice::from_ref(&source), &COMPILERS).map_err(trouble)?;
     let built = cache::directory(&place::cache("sched_ext")?, &version, |dir| {
         let mut tried = COMPILERS.iter().map(|compiler| compile(what, compiler, &source, &dir.join(OBJECT)));
-        // The first that is there; if none is, why the first is not.
+        // The first one that is there; if there is none, the error of the first.
         let first = tried.next().unwrap_or(Ok(()));
         first.or_else(|why| tried.find(Result::is_ok).unwrap_or(Err(why)))
     })?;
@@ -32,7 +32,7 @@ pub fn build() -> Result<PathBuf, Trouble> {
 
 fn compile(what: &str, compiler: &str, source: &Path, object: &Path) -> Result<(), Trouble> {
     let mut clang = Command::new(compiler);
-    // Debian has <asm/types.h> in the directory of the architecture, where clang does not look when it builds for BPF.
+    // Debian has <asm/types.h> in the directory of the architecture, which clang does not search when it builds for BPF.
     clang.args(["-g", "-O2", "-Wall", "-Werror", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu=v3"]);
     clang.args(["-I", "/usr/include/x86_64-linux-gnu", "-c"]).arg(source).arg("-o").arg(object);
     child::output(what, &mut clang, BUILD).map(drop)?;

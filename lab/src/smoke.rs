@@ -1,7 +1,7 @@
 //! `lab smoke`: some cells of the live suites, each with a seed that is known to pass on a calm host.
 //!
-//! Each is made up to three times with that seed, and one pass is enough. Where the host disturbed a try the cell was not judged,
-//! and some may be.
+//! Each cell is made up to three times with that seed, and one pass is enough. If the host disturbed a try, the cell was not judged; a few
+//! such cells are allowed.
 
 use std::fmt;
 use std::fs;
@@ -20,30 +20,30 @@ use crate::scenario::Scenario;
 use crate::{Trouble, interrupt, live, place};
 
 const TRIES: u64 = 3;
-/// A file with fewer cells is torn.
+/// A file with fewer cells is incomplete.
 const CELLS: usize = 16;
-/// One cell of four may be disturbed: more, and the run has proven too little.
+/// One cell in four may be disturbed: with more, the run has proven too little.
 const NOT_JUDGED: usize = 4;
-/// Between two tries the host may calm down for so many seconds, and for so many in all.
+/// Seconds that the host may need to calm down between two tries; and in all.
 const CALM_WITHIN: u32 = 20;
 const CALM_IN_ALL: u32 = 120;
 /// Scenarios on this host.
 const LAB: &str = "lab";
-/// A cell takes some 8 s.
+/// A cell takes about 8 s.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Of as many tries as must pass, one of so many more may be disturbed.
+/// For each number of required passes, one in so many further tries may be disturbed.
 const DISTURBED: u32 = 4;
-/// Seeds that are tried for a cell until one passes each time.
+/// Seeds that are tried for a cell until one passes every time.
 const SEEDS: usize = 8;
 
 /// What to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
-    /// What `cargo test --no-run --message-format=json` printed: where the binaries are.
+    /// Output of `cargo test --no-run --message-format=json`: the paths of the binaries.
     binaries: PathBuf,
-    /// The cells, a line each: target, test, seed. Tests of the target "lab" are scenarios on this host.
+    /// The cells, one line each: target, test, seed. Tests of the target "lab" are scenarios on this host.
     seeds: PathBuf,
-    /// Give each cell a seed with which it passes so many times in a row, and write them down.
+    /// Find a seed for each cell that passes so many times in a row, and write the seeds down.
     #[arg(long, value_name = "TIMES")]
     renew: Option<u32>,
 }
@@ -66,12 +66,12 @@ impl fmt::Display for Cell {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Try {
     Passed,
-    /// Others used the host, or what the cell needs is not here.
+    /// Other processes used the host, or the host lacks something that the cell needs.
     NotJudged(String),
     Failed(String),
 }
 
-/// Run them all; 1 if one failed, or too few were judged.
+/// Run all cells; returns 1 if one failed, or if too few were judged.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     live::as_root()?;
     let trouble = |why: String| Trouble::new(format!("read {}", asked.seeds.display()), why);
@@ -114,7 +114,7 @@ fn is_enough(passed: usize, failed: usize, not_judged: usize) -> bool {
     passed > 0 && failed == 0 && not_judged <= NOT_JUDGED
 }
 
-/// Lines of three words; what begins with # is for people.
+/// Lines of three words; lines with # are comments.
 fn cells(text: &str) -> Result<Vec<Cell>, String> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     let read = |line: &str| {
@@ -128,8 +128,7 @@ fn cells(text: &str) -> Result<Vec<Cell>, String> {
     lines.map(read).collect()
 }
 
-/// How a cell ended, and how often it failed before it passed. A cell that failed only beside tries that were disturbed was not
-/// judged.
+/// The result of a cell, and how often it failed before it passed. A cell whose only other tries were disturbed was not judged.
 fn best_of(
     mut once: impl FnMut() -> Result<Try, Trouble>,
     mut rest: impl FnMut() -> Result<(), Trouble>,
@@ -152,7 +151,7 @@ fn best_of(
     Ok((Try::NotJudged(disturbed.unwrap_or_default()), failed))
 }
 
-/// Wait until nobody has used the host for a second, or no longer.
+/// Wait until no other process has used the host for a second, or until the time is up.
 fn calm_down(left: &mut u32) -> Result<(), Trouble> {
     for _ in 0..CALM_WITHIN.min(*left) {
         *left -= 1;
@@ -165,7 +164,7 @@ fn calm_down(left: &mut u32) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Where the cells are.
+/// The place of the cells.
 struct Suite {
     binaries: Vec<Binary>,
     scenarios: Vec<Scenario>,
@@ -200,7 +199,7 @@ impl Suite {
         Ok(match row.verdict {
             Verdict::Found => Try::Passed,
             Verdict::Wrong(wrong) => Try::Failed(wrong.to_string()),
-            // The test bed broke down before whyslow was judged.
+            // The test bed broke down before the judge ran.
             Verdict::Failed(why) | Verdict::Unmade(why) | Verdict::NotRun(why) => Try::NotJudged(why),
         })
     }
@@ -214,7 +213,7 @@ impl Suite {
         }
         let what = || format!("run {} {}", cell.target, cell.test);
         let binary = binary.ok_or_else(|| Trouble::new(what(), "there is no such test"))?;
-        // Between two tries it waits here.
+        // This code waits between two tries.
         let set = vec!["WHYSLOW_ONCE"];
         let how = How { seed: cell.seed, whyslow: self.whyslow.clone(), set, limit: LIMIT };
         let ran = binary.run(&cell.test, &how)?;
@@ -226,7 +225,7 @@ impl Suite {
         })
     }
 
-    /// Each cell's seed, or the next that is drawn, until one passes so many times.
+    /// Keep or redraw each cell's seed until one passes so many times.
     fn renew(&self, old: &str, mut cells: Vec<Cell>, times: u32, file: &Path) -> Result<ExitCode, Trouble> {
         let comments: Vec<&str> = old.lines().filter(|line| line.starts_with('#')).collect();
         let mut draw = Draw::with(draw::run_seed());
@@ -254,7 +253,7 @@ impl Suite {
         Ok(ExitCode::from(u8::from(without > 0)))
     }
 
-    /// How often it passes before it fails, or before others have disturbed it too often.
+    /// How often a cell passes before it fails, or before other load has disturbed it too often.
     fn passes(&self, cell: &Cell, times: u32) -> Result<u32, Trouble> {
         let (mut passed, mut disturbed) = (0, 0);
         while passed < times && disturbed <= times / DISTURBED {

@@ -13,7 +13,7 @@ fn a_line_has_target_test_and_seed() {
     }
 }
 
-/// What becomes of a cell whose tries end so: a letter each.
+/// The result of a cell with these tries: one letter each.
 fn of(tries: &str) -> (char, u64, usize) {
     let (mut all, mut rests) = (tries.chars(), 0);
     let once = || {

@@ -1,4 +1,4 @@
-//! The table that people read: one line a run, then what it comes to.
+//! The printed table: one line for each run, then the totals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,37 +9,37 @@ use whyslow_faults::wrong::{Sort, Wrong};
 use crate::judge::{Cost, Verdict};
 use crate::kernels::is_optional;
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The scenario's name.
     pub scenario: String,
     /// "6.1", "6.12", "host".
     pub kernel: String,
-    /// A miss fails nobody if not.
+    /// Otherwise a miss does not fail the run.
     pub promised: bool,
     /// How it ended.
     pub verdict: Verdict,
-    /// On the host's clock, the boot included.
+    /// Seconds on the host's clock, the boot included.
     pub seconds: f64,
-    /// Of looking.
+    /// The cost of whyslow.
     pub cost: Option<Cost>,
-    /// How often it was run again, because the fault did not come about.
+    /// How often it was run again because the fault did not come about.
     pub redrawn: u64,
-    /// Time that was reported, by the time that the victims' clock says; one for each answer that asks for it.
+    /// Reported time divided by the time of the victims' clock; one for each answer that requires a time.
     pub reported_to_true: Vec<f64>,
 }
 
-/// The first line.
+/// The head of the table.
 #[must_use]
 pub fn head() -> String {
     format!(
         "{:<26} {:<7} {:<9} {:>6}  {:>6} {:>6} {:>5}  {}",
-        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB", "told/true"
+        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB", "reported/true"
     )
 }
 
-/// One line, and below it why, where there is something to say.
+/// One line, and below it the reason, if there is one.
 #[must_use]
 pub fn line(row: &Row) -> String {
     let cost = row.cost.map_or(String::new(), |cost| {
@@ -60,7 +60,7 @@ pub fn line(row: &Row) -> String {
     text
 }
 
-/// How often each scenario was found, where it was run more than once; and how many ended how.
+/// How often each scenario was found, if it was run more than once; and the number of each result.
 #[must_use]
 pub fn sum(rows: &[Row]) -> String {
     let mut text = String::new();
@@ -86,7 +86,7 @@ fn is_a_miss(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Wrong(wrong) if wrong.sort != Sort::False)
 }
 
-/// The run needs a look.
+/// Whether the run needs attention.
 #[must_use]
 pub fn is_bad(row: &Row) -> bool {
     match &row.verdict {
@@ -96,7 +96,7 @@ pub fn is_bad(row: &Row) -> bool {
     }
 }
 
-/// As the table of all suites has it.
+/// Its row in the table of all suites.
 #[must_use]
 pub fn proven(row: &Row, suite: &str) -> proven::Row {
     let (ended, wrong) = match &row.verdict {

@@ -1,4 +1,4 @@
-//! The test bed, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
+//! The test bed, in a guest or on the host: all parts start healthy, the fault is turned on, whyslow runs, the fault is turned off.
 
 pub mod audit;
 pub mod cases;
@@ -40,16 +40,16 @@ use crate::plan::{BASELINE, DOCUMENT, Plan, RECORDING, RUN_FACTS, RunFacts};
 use fault_module::Folio;
 use part::Parts;
 
-/// A guest has less memory than a host, and is lost without harm.
+/// Free memory that a guest must have: less than a host, since losing a guest does no harm.
 const GUEST_MUST_HAVE: u64 = 256 << 20;
 
-/// Where parts are set.
+/// The surroundings of the parts.
 pub struct TestBed {
-    /// For files of the run.
+    /// Directory for files of the run.
     pub dir: PathBuf,
-    /// What the host sees, too.
+    /// Directory that the host sees, too.
     pub share: PathBuf,
-    /// Around all processes of the run.
+    /// Surrounds all processes of the run.
     pub fence: Fence,
     /// "6.1", "6.12", "host".
     pub kernel: String,
@@ -64,7 +64,7 @@ pub struct TestBed {
 }
 
 impl TestBed {
-    /// For one plan.
+    /// The test bed for one plan.
     pub fn enter(plan: &Plan, share: &Path) -> Result<Self, Trouble> {
         let fence = if plan.kernel == "host" { Fence::enter()? } else { Fence::with_room(GUEST_MUST_HAVE)? };
         Ok(TestBed {
@@ -79,14 +79,14 @@ impl TestBed {
         })
     }
 
-    /// It is a guest: all is allowed.
+    /// Whether it is a guest: there everything is allowed.
     #[must_use]
     pub fn is_guest(&self) -> bool {
         self.kernel != "host"
     }
 }
 
-/// Running what the plan says, and leave in its folder what came of it.
+/// Run a plan, and leave the results in its folder.
 pub fn run(plan: &Path) -> Result<(), Trouble> {
     let share = plan.parent().unwrap_or(Path::new("."));
     let text = fs::read_to_string(plan).map_err(|err| format!("cannot read {}: {err}", plan.display()))?;
@@ -116,9 +116,9 @@ fn in_order(plan: &Plan, share: &Path) -> Result<RunFacts, Trouble> {
     Ok(ran)
 }
 
-/// Let whyslow look; when it looked.
+/// Run whyslow; returns when it ran.
 fn watched(plan: &Plan, testbed: &TestBed, parts: &Parts, ran: &mut RunFacts) -> Result<Span, Trouble> {
-    // An emulated CPU's account is too coarse for either.
+    // The account of an emulated CPU is too coarse for both.
     let top = (!testbed.is_guest()).then(|| testbed.fence.top());
     let groups = parts.all().flat_map(|part| part.groups()).filter(|_| top.is_some());
     let used = groups.map(|group| Ok((group, group.cpu_used()?))).collect::<Result<Vec<_>, Trouble>>()?;
@@ -131,7 +131,7 @@ fn watched(plan: &Plan, testbed: &TestBed, parts: &Parts, ran: &mut RunFacts) ->
     }
     let look = match look {
         Ok(look) => look,
-        // A starved kernel, not whyslow.
+        // The error comes from a starved kernel, not from whyslow.
         Err(trouble) if top.is_some() && trouble.is::<std::io::Error>() => return Err(trouble),
         Err(trouble) => {
             ran.no_answer = Some(trouble.to_string());
@@ -157,7 +157,7 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
     let kept = testbed.share.join(DOCUMENT);
     let whyslow = &testbed.whyslow;
     let look = few_rights::with_only(&plan.look.capabilities, || {
-        // A command's own output stands before the document.
+        // The command's own output comes before the document.
         let mut look = Look::now(whyslow.as_os_str(), &args, length, &kept)?;
         if plan.look.doctor {
             look.document[DOCTOR] = lost_capabilities(whyslow)?.into();
@@ -168,7 +168,7 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
     Ok(look)
 }
 
-/// What `whyslow doctor` calls lost, and why.
+/// The capabilities that `whyslow doctor` lists as lost, and why.
 fn lost_capabilities(whyslow: &Path) -> Result<Vec<String>, Trouble> {
     let done = Command::new(whyslow).arg("doctor").stdin(Stdio::null()).output()?;
     if !done.status.success() {
@@ -182,7 +182,7 @@ fn lost_capabilities(whyslow: &Path) -> Result<Vec<String>, Trouble> {
     Ok(lost(&String::from_utf8_lossy(&done.stdout)))
 }
 
-/// Of a page of the doctor. A capability begins at the left, and goes on where lines are indented.
+/// The lost capabilities of a doctor's page. A capability begins at the left margin, and continues on indented lines.
 fn lost(page: &str) -> Vec<String> {
     let mut capabilities: Vec<String> = Vec::new();
     for line in page.lines() {
@@ -195,7 +195,7 @@ fn lost(page: &str) -> Vec<String> {
     capabilities
 }
 
-/// What whyslow is given: with names, and to answer as JSON.
+/// whyslow's arguments: with names replaced, and with --json.
 fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
     let is_json = args.iter().any(|arg| arg == "--json");
     let args = args.iter().map(|arg| with_names(arg, names));
@@ -203,13 +203,13 @@ fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
     split.chain((!is_json).then(|| "--json".to_owned())).collect()
 }
 
-/// Behind the verb, where there is one.
+/// Insert after the verb, where there is one.
 fn keep_recording(args: &mut Vec<String>, file: &Path) {
     let at = usize::from(args.first().is_some_and(|first| !first.starts_with('-')));
     args.splice(at..at, ["-o".to_owned(), file.display().to_string()]);
 }
 
-/// The boot before: whyslow makes a recording, and nothing is judged.
+/// The earlier boot: whyslow makes a recording, and nothing is judged.
 fn record(testbed: &TestBed, seconds: u64) -> Result<RunFacts, Trouble> {
     let file = testbed.share.join(BASELINE);
     let mut whyslow = Command::new(&testbed.whyslow);

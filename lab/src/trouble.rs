@@ -1,8 +1,8 @@
-//! What went wrong, in one form: cannot <verb> <object>: <reason>; <way out>.
+//! Errors in one form: cannot <verb> <object>: <reason>; <way out>.
 
 use std::fmt;
 
-/// Why something of the lab could not be done, and what to do about it.
+/// Why an action of the lab failed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     what: String,
@@ -16,7 +16,7 @@ impl Trouble {
         Self { what: what.into(), reason: reason.to_string(), way_out: None }
     }
 
-    /// The same with only those lines of the reason, in one; with all of it if there is none of them.
+    /// The same with only these lines of the reason, joined; with all of it if there is none of them.
     pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
         let lines: Vec<&str> = self.reason.lines().map(str::trim).filter(|line| wanted(line)).collect();
         let reason = if lines.is_empty() { self.reason.clone() } else { lines.join(" ") };

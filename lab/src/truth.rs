@@ -1,7 +1,7 @@
-//! `lab truth`: the ground-truth programs of the wait chains (crates/whyslow/tests/lock chains) in guests.
+//! `lab truth`: the ground-truth programs of the wait chains (crates/whyslow/tests/lock_chains) in guests.
 //!
-//! The live tests are the same programs as on the host; `WHYSLOW_EMULATED=1` says what emulated CPUs change. Whatever the
-//! guest's kernel complains about (soft lockup, stall) fails the cell, whatever it said.
+//! The live tests are the same programs as on the host; `WHYSLOW_EMULATED=1` adapts them to emulated CPUs. Any complaint of the guest's
+//! kernel (soft lockup, stall) fails the cell, whatever the test printed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,20 +16,20 @@ use whyslow_faults::{draw, lock_chain};
 use crate::machine::{Ended, Hardware, Ran};
 use crate::{Trouble, interrupt, kernels, machine, orders, place};
 
-/// The kernels that must tell wait chains.
+/// Kernels on which whyslow must report wait chains.
 pub(crate) const KERNELS: [&str; 2] = ["6.1", "6.12"];
-/// The boot, and the time of one cell at most: it may be made three times if the host disturbs it.
+/// Time limits of the boot and of a cell: the host may disturb a cell, so it may be made three times.
 const BOOT: Duration = Duration::from_secs(60);
 const A_CELL: Duration = Duration::from_secs(120);
-/// The heaviest load: a crowd of busy processes, and a lock chain with locks of the kernel.
+/// The heaviest load: a crowd of busy processes, and a lock chain with kernel locks.
 pub(crate) const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";
-/// The live tests want 2 GiB, and a disk for what is read and throttled.
+/// The live tests need 2 GiB, and a disk for reads and throttling.
 const MEMORY_MIB: u32 = 3072;
 const DISK_MIB: u64 = 2048;
-/// In the share: what the test prints, and its row.
+/// In the share: the output of the test, and its row.
 const SAID: &str = "said";
 const ROWS: &str = "rows";
-/// A guest that the emulator broke is made again, so often in all.
+/// Tries of a guest that the emulator broke.
 const TRIES: usize = 3;
 
 /// What to run.
@@ -40,7 +40,7 @@ pub struct Asked {
     /// Only cells with this in their name.
     #[arg(long, value_name = "TEXT")]
     pub cell: Vec<String>,
-    /// Draw what the run with this seed drew.
+    /// Repeat the draws of the run with this seed.
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
 }
@@ -52,7 +52,7 @@ pub struct Programs {
     seed: u64,
 }
 
-/// Run them all, and tell a row a cell.
+/// Run all of them, and print one row for each cell.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let seed = asked.seed.unwrap_or_else(draw::run_seed);
     let programs = Programs::here(seed)?;
@@ -74,12 +74,12 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
 }
 
 impl Programs {
-    /// With these tests, and what this seed draws.
+    /// With these tests and this seed.
     pub fn of(tests: PathBuf, seed: u64) -> Result<Self, Trouble> {
         Ok(Programs { tests, whyslow: place::whyslow()?, seed })
     }
 
-    /// Those that were built last.
+    /// The programs that were built last.
     fn here(seed: u64) -> Result<Self, Trouble> {
         let what = "find the live tests";
         let lab =
@@ -98,7 +98,7 @@ impl Programs {
         Ok(Programs { tests, whyslow, seed })
     }
 
-    /// The names of the tests with one of these words in them; of all, if there are none.
+    /// The names of the tests with one of these words; all, if there are no words.
     pub fn names(&self, words: &[String]) -> Result<Vec<String>, Trouble> {
         let what = "list the live tests";
         let listed = Command::new(&self.tests)
@@ -113,7 +113,7 @@ impl Programs {
         if names.is_empty() { Err(Trouble::new(what, "none has such a name")) } else { Ok(names) }
     }
 
-    /// Make one on this kernel, in a guest of its own; again, in a new one, if the emulator broke it.
+    /// Make a cell on this kernel, in a guest of its own; again, in a new guest, if the emulator broke it.
     pub fn made(&self, label: &str, name: &str) -> Result<Row, Trouble> {
         let mut row = Row::of(SUITE, name, Kept::NotIdle);
         for _ in 0..TRIES {
@@ -125,7 +125,7 @@ impl Programs {
         Ok(row)
     }
 
-    /// Nothing, if the emulator broke the guest.
+    /// `None` if the emulator broke the guest.
     fn made_once(&self, label: &str, name: &str) -> Result<Option<Row>, Trouble> {
         let nothing = |ended: Kept, why: &str| Row::of(SUITE, name, ended).because(why);
         let kernel = match kernels::fetch(label) {
@@ -152,7 +152,7 @@ impl Programs {
         let hardware = Hardware {
             memory_mib: MEMORY_MIB,
             disk_mib: Some(DISK_MIB),
-            // With the stack of whatever the kernel complains about.
+            // The kernel also prints the stacks of its complaints.
             append: "loglevel=7".to_owned(),
             ..Hardware::default()
         };
@@ -176,7 +176,7 @@ impl Programs {
             set("WHYSLOW_KEPT", inside),
             set(proven::FILE, &inside.join(ROWS)),
         ];
-        // Without Go its lock_chains are "not run", here as on the host.
+        // Without Go its lock chains are "not run", here as on the host.
         if lock_chain::build_go(share).is_ok() {
             words.push(set("WHYSLOW_LOCK_CHAIN_GO", &inside.join("lock_chain-go")));
         }
@@ -188,8 +188,8 @@ impl Programs {
     }
 }
 
-/// What a guest came to. `none`: the row of one that wrote none. A guest's timers come from a thread of the emulator, which is late beside
-/// others' work: then nothing is judged, whatever was said.
+/// The result of a guest. `none`: the row of a guest that wrote none. A guest's timers come from a thread of the emulator, which is late
+/// beside other load: then nothing is judged, whatever the test printed.
 fn of_guest(ran: &Ran, noted: Option<Row>, none: Row) -> Row {
     if let Some(crowded) = &ran.crowded {
         return Row { ended: Kept::NotIdle, ..none }.because(crowded);
@@ -207,7 +207,7 @@ fn of_guest(ran: &Ran, noted: Option<Row>, none: Row) -> Row {
     }
 }
 
-/// What their rows are called.
+/// The suite of their rows.
 const SUITE: &str = "lock_chains";
 
 fn end(ran: &Ran) -> String {

@@ -1,4 +1,4 @@
-//! The lab itself, run to its end with a stand-in in whyslow's place.
+//! The lab itself, run to its end with a stand-in in place of whyslow.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn root_a_stand_in_is_found_right_in_no_run() {
         let done = lab.stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         let is_wrong = said.lines().last().is_some_and(|sum| sum == format!("1 ran: 1 {word}"));
-        // Of a host that others use nothing can be said.
+        // On a host with other load nothing can be concluded.
         let is_unmade = said.lines().last() == Some("1 ran: 1 failed") && said.contains("not made");
         assert!(is_wrong || is_unmade, "{which:?} in {scenario}: {said}");
         assert_eq!(done.status.code(), Some(1), "{which:?} in {scenario}: {said}");

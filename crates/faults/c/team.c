@@ -1,5 +1,5 @@
-/* An OpenMP team with uneven shares of the work, and a rest between two regions. What its threads do not work, libgomp
- * spends waiting. Arguments: microseconds of work of the first thread, of the others, and of rest; turns a microsecond. */
+/* An OpenMP team with uneven shares of the work, and a rest between two regions. libgomp spends the remaining time of its threads waiting.
+ * Arguments: microseconds of work of the first thread, of the others, and of rest; turns per microsecond. */
 #define _GNU_SOURCE
 #include <omp.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-// A lock chain of Go mutexes: goroutines, each on a thread of its own, each holding what the one before it wants.
+// A lock chain of Go mutexes: goroutines, each on a thread of its own; each holds what the goroutine before it wants.
 //
-// It is told what to do, and tells what happened, as the other lock chains do: see crates/faults/src/lock_chain.rs (Plan),
-// src/ledger.rs (the layout of the shared memory) and src/lock_chain/climb.rs.
+// It reads its plan and reports its waits as the other lock chains do: see crates/faults/src/lock_chain.rs (Plan), src/ledger.rs (the
+// layout of the shared memory) and src/lock_chain/climb.rs.
 package main
 
 import (
@@ -81,14 +81,14 @@ func check(err error) {
 	}
 }
 
-// A time, asked of the kernel: the runtime's own clock is not given out.
+// A time, read from the kernel: the runtime does not export its own clock.
 func clock(id uintptr) uint64 {
 	var ts syscall.Timespec
 	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0)
 	return uint64(ts.Nano())
 }
 
-// Sleep in the kernel, with this thread: a timer of the runtime would be another thread's.
+// Sleep in the kernel, on this thread: a timer of the runtime would belong to another thread.
 func sleepUntil(ns uint64) {
 	ts := syscall.NsecToTimespec(int64(ns))
 	syscall.Syscall6(syscall.SYS_CLOCK_NANOSLEEP, clockMonotonic, timerAbstime, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
@@ -111,12 +111,12 @@ func (l *lockChain) note(position, what, round int, at uint64) {
 	atomic.StoreUint64(l.fact(position, factNoted), noted+1)
 }
 
-// When the harness let all begin.
+// The moment at which the harness let all threads begin.
 func (l *lockChain) begun() uint64 { return atomic.LoadUint64(l.word(wordGo)) }
 
 func (l *lockChain) goesOn() bool { return atomic.LoadUint64(l.word(wordStop)) == 0 }
 
-// False: told to stop before that.
+// False: the harness stopped the chain first.
 func (l *lockChain) until(come func() bool) bool {
 	for !come() {
 		if !l.goesOn() {
@@ -127,7 +127,7 @@ func (l *lockChain) until(come func() bool) bool {
 	return true
 }
 
-// Wait for this thread's turn: the leaf comes first, the top last, each when the one below it waits.
+// Wait for this thread's turn: the leaf comes first and the top last; each thread starts when the one below it waits.
 func (l *lockChain) turn(position, round int) bool {
 	below := position + 1
 	due := l.begun() + uint64(round)*l.EveryUs*1000
@@ -170,7 +170,7 @@ func (l *lockChain) round(position, round int, leaf func(us uint64)) bool {
 	return true
 }
 
-// The same locks, taken one by one, and never for long.
+// The same locks, taken one by one, and held for a short time only.
 func (l *lockChain) walk(position int) {
 	for tick := uint64(1); l.goesOn(); tick++ {
 		sleepUntil(l.begun() + tick*paceNs)
@@ -194,7 +194,7 @@ func burn(until uint64) {
 	runtime.KeepAlive(x)
 }
 
-// What the leaf does.
+// The work of the leaf.
 func (l *lockChain) leaf() func(us uint64) {
 	switch l.Leaf {
 	case "Sleep":
@@ -254,8 +254,8 @@ func main() {
 		check(os.WriteFile(procs, []byte("0"), 0))
 	}
 	n := len(s.Work.LockChain.Names)
-	// On one CPU the runtime would let one goroutine run at a time: who comes back from a system call then waits until sysmon,
-	// which looks each 10 ms, takes the right to run from one that burns or sleeps in the kernel. Rounds are shorter than that.
+	// On one CPU the runtime would run one goroutine at a time: a goroutine that returns from a system call then waits until sysmon, which
+	// checks every 10 ms, takes the right to run from a goroutine that computes or sleeps in the kernel. Rounds are shorter than that.
 	runtime.GOMAXPROCS(2 * n)
 	size := (control + n*perSlot) * 8
 	memory, err := syscall.Mmap(s.Ledger, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)

@@ -2,8 +2,8 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.util.concurrent.locks.LockSupport;
 
-/** Pairs of threads: one waits with Thread.onSpinWait and works, one lets it wait. Arguments: name of those that wait, pairs,
- *  microseconds of CPU of a wait, of work, microseconds of rest, turns a microsecond. */
+/** Pairs of threads: one waits with Thread.onSpinWait and works, the other keeps it waiting. Arguments: name of the waiters, pairs,
+ * microseconds of CPU of a wait, of work, microseconds of rest, turns per microsecond. */
 final class Waiters {
     private static final long GRAIN_NS = 4_000_000;
     private static final ThreadMXBean CLOCKS = ManagementFactory.getThreadMXBean();

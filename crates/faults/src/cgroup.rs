@@ -1,4 +1,4 @@
-//! Cgroups of a test's own, under v1, v2 and hybrids of both.
+//! Cgroups that belong to a test, under v1, v2 and hybrids of both.
 
 mod hierarchy;
 mod limits;
@@ -12,10 +12,10 @@ pub use hierarchy::{Controller, Hierarchies, Place, Version};
 
 use crate::sys;
 
-/// Tasks that were killed leave their cgroup when they have been scheduled once more.
+/// A killed task leaves its cgroup only after it was scheduled once more.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// One cgroup, in every hierarchy that matters, under the same path.
+/// One cgroup, under the same path in every hierarchy that matters.
 #[derive(Debug, Clone)]
 pub struct Group {
     path: String,
@@ -32,14 +32,15 @@ pub enum IoLimit {
 }
 
 impl Group {
-    /// Make `path` ("/a/b") in all of them. On v2 its parents hand down their controllers.
+    /// Make `path` ("/a/b") in all hierarchies. On v2 its parents delegate their controllers.
     pub fn make(hierarchies: &Hierarchies, path: &str) -> io::Result<Self> {
         let group = Group { path: path.to_owned(), places: hierarchies.places().to_vec() };
         for place in &group.places {
             let dir = group.dir_in(place);
             if place.version == Version::V2 && place.controller != Controller::Unified {
                 let parent = dir.parent().unwrap_or(&place.root);
-                // The root may have it on already, or not be ours to change: the limit's own file tells.
+                // The root may have the controller on already, or may refuse the change: the file of the limit then shows whether it
+                // worked.
                 let _ = fs::write(parent.join("cgroup.subtree_control"), place.controller.v2_switch());
             }
             match fs::create_dir(&dir) {
@@ -52,13 +53,13 @@ impl Group {
         Ok(group)
     }
 
-    /// One that is in no hierarchy.
+    /// A cgroup that is in no hierarchy.
     #[cfg(test)]
     pub(crate) fn nowhere(path: &str) -> Self {
         Group { path: path.to_owned(), places: Vec::new() }
     }
 
-    /// Path under its hierarchies' roots: "/whyslow-test-1-2/victim".
+    /// Path below the roots of the hierarchies: "/whyslow-test-1-2/victim".
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -74,12 +75,12 @@ impl Group {
         files
     }
 
-    /// Periods in which its quota ran out.
+    /// Number of periods in which its quota ran out.
     pub fn throttled_periods(&self) -> io::Result<u64> {
         self.number_of(Controller::Cpu, "cpu.stat", "nr_throttled")
     }
 
-    /// Times its memory met the limit.
+    /// Number of times that its memory reached the limit.
     pub fn limit_hits(&self) -> io::Result<u64> {
         match self.version(Controller::Memory)? {
             Version::V1 => {
@@ -90,7 +91,7 @@ impl Group {
         }
     }
 
-    /// Processes in it that the kernel killed for their memory.
+    /// Number of its processes that the kernel killed for their memory.
     pub fn oom_kills(&self) -> io::Result<u64> {
         match self.version(Controller::Memory)? {
             Version::V1 => self.number_of(Controller::Memory, "memory.oom_control", "oom_kill"),
@@ -98,12 +99,12 @@ impl Group {
         }
     }
 
-    /// Tasks in it and below.
+    /// Number of tasks in it and below.
     pub fn tasks(&self) -> io::Result<u64> {
         self.read(Controller::Pids, "pids.current")?.trim().parse().map_err(io::Error::other)
     }
 
-    /// Pages it swapped out since it was made. On v1 before 6.x without such a counter: bytes it has in swap.
+    /// Pages that it swapped out since it was made. v1 before 6.x has no such counter: then the bytes that it has in swap.
     pub fn swapped_out(&self) -> io::Result<u64> {
         match self.number_of(Controller::Memory, "memory.stat", "pswpout") {
             Ok(pages) => Ok(pages),
@@ -125,7 +126,7 @@ impl Group {
         }
     }
 
-    /// Kill what is in it and below it, then remove it.
+    /// Kill all tasks in it and below, then remove it.
     pub fn remove(&self) {
         for place in &self.places {
             remove_group(&self.dir_in(place));
@@ -165,7 +166,7 @@ impl Group {
     }
 }
 
-/// Kill the tasks of a cgroup directory and those below, and remove the directories. True if it is gone.
+/// Kill the tasks of a cgroup directory and of those below, and remove the directories. Returns true if the directory is gone.
 pub fn remove_group(dir: &Path) -> bool {
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! CLOCK_MONOTONIC in nanoseconds: the one clock that victims, harness and window share.
+//! CLOCK_MONOTONIC in nanoseconds: victims, harness and window share this one clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// How long it is.
+    /// Its length.
     #[must_use]
     pub fn length(self) -> Duration {
         Duration::from_nanos(self.to.saturating_sub(self.from))
@@ -46,7 +46,7 @@ impl Span {
     }
 }
 
-/// Let the harness wait `length`, and say which span that was.
+/// Sleep for `length`. Returns the span of that sleep.
 #[must_use]
 pub fn span_of(length: Duration) -> Span {
     let from = now();

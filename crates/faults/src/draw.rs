@@ -1,4 +1,4 @@
-//! Chance that can be repeated: everything a test draws comes from one seed, and the seed is always printed.
+//! Repeatable random draws: a test draws all its parameters from one seed, and always prints the seed.
 
 use std::fmt;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ pub struct Draw {
     state: u64,
 }
 
-/// The seed of this run: `WHYSLOW_SEED`, else from the clock. The same for all threads of a process.
+/// The seed of this run: `WHYSLOW_SEED`, or else a seed from the clock. All threads of a process share it.
 #[must_use]
 pub fn run_seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
@@ -25,8 +25,8 @@ pub fn run_seed() -> u64 {
 }
 
 impl Draw {
-    /// The draws of one test of this run. They do not depend on which other tests run, or in which order: the
-    /// seed that is printed gives them again, whatever the round was.
+    /// The draws of one test of this run. They do not depend on which other tests run or in which order: the printed seed repeats them,
+    /// whatever the round was.
     #[must_use]
     pub fn of_run(label: &str, round: u64) -> Self {
         Draw::with(run_seed().wrapping_add(round)).branch(label)
@@ -38,7 +38,7 @@ impl Draw {
         Draw { seed, state: seed }
     }
 
-    /// A stream of its own for `label`, from the same seed.
+    /// A separate stream for `label`, from the same seed.
     #[must_use]
     pub fn branch(&self, label: &str) -> Self {
         // FNV-1a.
@@ -48,7 +48,7 @@ impl Draw {
         Draw { seed: self.seed, state: mix(self.state ^ hash) }
     }
 
-    /// The seed that gives the same draws again.
+    /// The seed that repeats these draws.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
@@ -91,7 +91,7 @@ impl Draw {
         left.into_iter().map(|i| of[i].clone()).collect()
     }
 
-    /// A name that nobody else uses: lower-case letters.
+    /// A name of lower-case letters that no other process is likely to use.
     pub fn word(&mut self, letters: usize) -> String {
         (0..letters).map(|_| char::from(b'a' + self.between(0, 25) as u8)).collect()
     }

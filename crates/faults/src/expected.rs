@@ -1,5 +1,5 @@
-//! What must be said of what was made, and what must not: by the clocks of those who were in it and by what was drawn. The lab judges
-//! its runs by it, and replay the recordings of such runs.
+//! What whyslow must report about a made host, and what it must not report. The truth comes from the clocks of the victims and from what
+//! was drawn. The lab judges its runs by it; replay judges the recordings of such runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,37 +19,37 @@ pub use document::{DOCTOR, words_of};
 use document::{gather, has, items, ratio_of, reported, rule_of, time_of};
 pub use facts::{Facts, LIMITS, Proof, RATIO, with_names};
 
-/// All that a judge may know beside the document.
+/// All that a judge may know besides the document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// What became of each fault.
+    /// The outcome of each fault.
     pub faults: Vec<Facts>,
-    /// Of what else went on.
+    /// The outcome of the other load.
     #[serde(default)]
     pub loads: Vec<Facts>,
-    /// What groups used, of which it must tell.
+    /// CPU use of groups that the document must report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen: Vec<Sight>,
-    /// What must be answered.
+    /// The answers that the document must give.
     #[serde(default)]
     pub answer: Vec<Answer>,
-    /// What must not be said.
+    /// The statements that the document must not make.
     #[serde(default)]
     pub never: Never,
-    /// Rules whose causes are no false accusation here, asked for by no answer.
+    /// Rules whose causes are not false accusations here, although no answer requests them.
     #[serde(default)]
     pub may: Vec<String>,
-    /// Of a host that others use, too: what does not accuse whoever is called so, nor tells of them what must not be told, is another
-    /// matter; `a|b`: one of them.
+    /// For a host that other processes use, too: the judge considers only items that accuse a process of this name, or that state about it
+    /// what must not be stated; `a|b`: one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
 
 impl Expected {
-    /// Judge a document, and the exit status that came with it.
+    /// Judge a document and the exit status that came with it.
     pub fn judge(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), Wrong> {
-        // An accusation counts, also in an answer that is not whole.
+        // A false accusation counts even if the document is incomplete.
         if let Some(what) = self.false_accusation(document) {
             return Err(Wrong::accused(what));
         }
@@ -66,7 +66,7 @@ impl Expected {
         self.could_look(document)
     }
 
-    /// The document is whole.
+    /// Check that the document is complete.
     fn is_sound(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
         if self.never.unprobed {
             said::is_of_the_contract(document, verb, status)?;
@@ -79,8 +79,8 @@ impl Expected {
         said::rules_out(document)
     }
 
-    /// Silence counts only of somebody who could look: its probes were attached, and of no rule that must not accuse here it says
-    /// that it cannot tell. An emulated host may be too slow for that; so it is run again, and never found.
+    /// Silence counts only if whyslow was able to see: its probes were attached, and it does not say "cannot tell" for a rule that must not
+    /// accuse here. An emulated host may be too slow for that; then the run is repeated, and never counts as found.
     fn could_look(&self, document: &Value) -> Result<(), Wrong> {
         let never = &self.never;
         if !never.unprobed {
@@ -96,7 +96,7 @@ impl Expected {
         said::could_tell(document, &rules)
     }
 
-    /// Where that is asked.
+    /// Checks the ranks where the scenario requires it.
     fn larger_losses_rank_first(&self, document: &Value) -> Result<(), String> {
         if !self.never.turned {
             return Ok(());
@@ -118,7 +118,7 @@ impl Expected {
         Ok(())
     }
 
-    /// The first cause that nobody asked for, and nobody allows.
+    /// The first cause that no answer requests and that is not allowed.
     fn false_accusation(&self, document: &Value) -> Option<String> {
         let causes = items(Section::Causes, document);
         let is_covered = |cause: &Value| {
@@ -162,7 +162,7 @@ impl Expected {
         Some(reported(Section::Risks, risk))
     }
 
-    /// What it lacks of an answer by its rule: whether it is another one, or the same in other words.
+    /// What the cause lacks of an answer of the same rule: it may be another cause, or the same cause in other words.
     fn not_asked(&self, cause: &Value) -> String {
         let by_rule =
             self.answer.iter().filter(|answer| answer.rules.iter().any(|rule| rule == rule_of(cause)));
@@ -176,7 +176,7 @@ impl Expected {
         lacks.collect()
     }
 
-    /// A CPU that is said to be slow, and nobody asked for.
+    /// A CPU that the document calls slow although no answer requests it.
     fn other_cpu(&self, document: &Value) -> Option<String> {
         let is_asked = |cpu: &Value| {
             self.answer
@@ -202,7 +202,7 @@ impl Expected {
         in_causes.or_else(|| never.names.iter().find_map(|name| is_in(name, Section::Chains)))
     }
 
-    /// Of each answer that asks for a time: what was reported, by the middle of what the victims' clock says.
+    /// For each answer that requires a time: the reported time, divided by the middle of the victims' clock.
     #[must_use]
     pub fn reported_to_true(&self, document: &Value) -> Vec<f64> {
         let one = |answer: &Answer| {
@@ -215,11 +215,11 @@ impl Expected {
     }
 }
 
-/// An emulated CPU may have too little time for what these need, beside honest load: CPUs are measured, and files are read that are
-/// given up where that takes too long. They are asked where they are named.
+/// On an emulated CPU beside honest load, these rules may not have enough time: one measures CPUs, the other reads files and gives up after
+/// a limit. The judge asks for them only where an answer names them.
 const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
 
-/// Where it stands and what it tells are right.
+/// Checks the rank and the content of the answer.
 fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), Wrong> {
     let all = items(answer.section, document);
     let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
@@ -236,38 +236,41 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), W
     is_exact(answer, facts, document, all[rank]).map_err(Wrong::inexact)
 }
 
-/// Ratio, limits and time.
+/// Checks ratio, limits and time.
 fn is_exact(answer: &Answer, facts: &Facts, document: &Value, item: &Value) -> Result<(), String> {
     right_ratio(answer, facts, document)?;
     right_limits(answer, facts, item)?;
     let Some([least, most]) = answer.lost else { return Ok(()) };
-    let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
+    let (low, high) = facts.lost_s.ok_or("its fault reports no time")?;
     let lost = time_reported(answer, facts, document);
     if lost >= low * least && lost <= high * most {
         return Ok(());
     }
-    Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+    Err(format!(
+        "{}: {lost:.2} s reported, {low:.2} to {high:.2} s by its victims' clock",
+        asked(answer, facts)
+    ))
 }
 
-/// Of nested limits all that must change are lifted, and no other.
+/// For nested limits: the fixes lift all limits that must change, and no others.
 fn right_limits(answer: &Answer, facts: &Facts, item: &Value) -> Result<(), String> {
     if !answer.lifts {
         return Ok(());
     }
-    let limits = facts.names.get(LIMITS).ok_or("its fault tells no limits")?;
+    let limits = facts.names.get(LIMITS).ok_or("its fault reports no limits")?;
     let limits: Vec<String> = limits.split_whitespace().map(str::to_owned).collect();
-    // Which must change is not known of each fault.
+    // Not every fault knows which limits must change.
     if limits.is_empty() || said::lifts(item, &limits) {
         return Ok(());
     }
     Err(format!("its fixes do not lift just {limits:?}: {}", item["fixes"]))
 }
 
-/// The middle one, where several CPUs are slow alike.
+/// Where several CPUs are equally slow, compares the median.
 fn right_ratio(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
     let Some([least, most]) = answer.ratio else { return Ok(()) };
     let truth = facts.names.get(RATIO).and_then(|text| text.parse::<f64>().ok());
-    let truth = truth.ok_or("its fault tells no ratio")?;
+    let truth = truth.ok_or("its fault reports no ratio")?;
     let all = items(answer.section, document);
     let mut reported: Vec<f64> =
         all.into_iter().filter(|item| is_it(answer, facts, item)).filter_map(ratio_of).collect();
@@ -282,7 +285,7 @@ fn right_ratio(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
     ))
 }
 
-/// One loss may be reported in parts: by victim, by the ways that a chain takes.
+/// whyslow may report one loss in parts: by victim, or by the paths of a chain.
 fn time_reported(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
     let all = items(answer.section, document);
     let alike = all.into_iter().filter(|item| is_it(answer, facts, item));
@@ -301,7 +304,7 @@ fn asked(answer: &Answer, facts: &Facts) -> String {
     format!("{} [{}]", answer.rules.join(" or "), names.join(", "))
 }
 
-/// It is the item that is asked for, whatever it tells of time.
+/// Whether this is the requested item, whatever time it reports.
 fn is_it(answer: &Answer, facts: &Facts, item: &Value) -> bool {
     let by_rule = answer.rules.is_empty() || answer.rules.iter().any(|rule| rule == rule_of(item));
     let words = words_of(item);

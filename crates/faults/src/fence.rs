@@ -1,4 +1,4 @@
-//! What keeps the host safe from a live test: one at a time, bounded, and nothing left behind.
+//! Protects the host from a live test: one test at a time, bounded in time and memory, nothing left behind.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -12,16 +12,16 @@ use crate::leftovers::{self, Owner};
 use crate::spec::{Network, Spec, Work};
 use crate::{bars, host, sys, work};
 
-/// No live test lasts longer, on real CPUs.
+/// No live test lasts longer than this on real CPUs.
 pub const AT_MOST: Duration = Duration::from_secs(60);
-/// Memory of all victims of a test.
+/// Memory limit for all victims of a test.
 pub const MEMORY_LIMIT: u64 = 512 << 20;
 const PIDS_LIMIT: u64 = 512;
 const MUST_BE_AVAILABLE: u64 = 2 << 30;
 /// A place on a disk: /tmp may be memory.
 const FILES: &str = "/var/tmp";
 
-/// The fence around one live test. Dropping it, also by a panic, ends and removes all that the test made.
+/// The fence around one live test. Dropping it, also after a panic, ends and removes everything that the test made.
 pub struct Fence {
     began: Instant,
     dir: PathBuf,
@@ -34,12 +34,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Wait for other live tests to end, remove what dead ones left, check the host, make the groups.
+    /// Wait for other live tests to end, remove leftovers of dead tests, check the host, make the groups.
     pub fn enter() -> io::Result<Self> {
         Fence::with_room(MUST_BE_AVAILABLE)
     }
 
-    /// The same, where less memory will do: a guest is there for the test alone.
+    /// The same with less free memory: a guest exists only for this test.
     pub fn with_room(must_be_available: u64) -> io::Result<Self> {
         if !sys::is_root() {
             return Err(io::Error::other("live tests make cgroups and swap: run them as root"));
@@ -81,19 +81,19 @@ impl Fence {
         &self.dir
     }
 
-    /// The group that holds all others: no victim is outside.
+    /// The group that holds all other groups: no victim is outside it.
     #[must_use]
     pub fn top(&self) -> &Group {
         &self.top
     }
 
-    /// Time that the test has left.
+    /// Time left for the test.
     #[must_use]
     pub fn left(&self) -> Duration {
         bars::patient(AT_MOST).saturating_sub(self.began.elapsed())
     }
 
-    /// Fail if the test has had its time.
+    /// Fail if the test has used up its time.
     pub fn check_time(&self) -> io::Result<()> {
         if self.left().is_zero() {
             let why = format!("a live test may last {} s", bars::patient(AT_MOST).as_secs());
@@ -102,7 +102,7 @@ impl Fence {
         Ok(())
     }
 
-    /// What a victim in `group` is reported.
+    /// The spec for a victim in `group`.
     #[must_use]
     pub fn spec(&self, group: &Group, comm: &str, threads: u64, work: Work) -> Spec {
         Spec {
@@ -130,7 +130,7 @@ impl Drop for Fence {
     }
 }
 
-/// Wait until no other live test runs. None begins as long as the file is open.
+/// Wait until no other live test runs. No other test begins while the file is open.
 pub fn wait_for_others() -> io::Result<File> {
     let lock = OpenOptions::new()
         .write(true)

@@ -1,7 +1,7 @@
-//! Grace periods of the kernel's RCU, as the harness sees them by itself: who attaches a probe may have to wait for one.
+//! Grace periods of the kernel's RCU, measured by the harness: a process that attaches a probe may have to wait for one.
 //!
-//! `tracepoint_add_func` (kernel/tracepoint.c, Linux 5.14 and later) waits for the grace period that began when somebody
-//! detached last. None ends while the thread that drives them is ready and does not run.
+//! `tracepoint_add_func` (kernel/tracepoint.c, Linux 5.14 and later) waits for the grace period that began when a probe was detached last.
+//! No grace period ends while the thread that drives them is runnable and does not run.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 /// `MEMBARRIER_CMD_GLOBAL`: returns after a grace period (kernel/sched/membarrier.c).
 const GLOBAL: libc::c_long = 1;
-/// The names of the thread, with and without `CONFIG_PREEMPT_RCU`; it is among the first that a kernel makes.
+/// The names of the RCU thread, with and without `CONFIG_PREEMPT_RCU`; it is among the first threads that a kernel creates.
 const DRIVERS: [&str; 2] = ["rcu_preempt", "rcu_sched"];
 const FIRST_PIDS: std::ops::Range<u32> = 2..100;
 
 /// Where a task waits for a normal grace period (kernel/rcu/tree.c), as /proc/PID/stack has it.
 const WAITS: [&str; 2] = ["synchronize_rcu+", "synchronize_rcu_normal+"];
 
-/// How long a grace period that is asked for now takes, `limit` if it takes longer; nothing where the kernel does not tell:
-/// with one CPU, or with `nohz_full`, which refuses it.
+/// How long a grace period takes that is requested now, or `limit` if it takes longer. `None` where the kernel does not tell: with one CPU,
+/// or with `nohz_full`, which refuses the request.
 #[must_use]
 pub fn period(limit: Duration) -> Option<Duration> {
     let (ended, end) = mpsc::channel();
@@ -36,7 +36,7 @@ pub fn period(limit: Duration) -> Option<Duration> {
     }
 }
 
-/// How long the thread that drives grace periods was ready and did not run, since boot; nothing where it is not seen.
+/// How long the RCU thread was runnable and did not run, since boot; `None` where the thread is not visible.
 #[must_use]
 pub fn driver_waited() -> Option<Duration> {
     static DRIVER: OnceLock<Option<u32>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Honest load: work that fills the host without anything being wrong with it.
+//! Honest load: work that fills the host although nothing is wrong with it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +24,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Start `n` of them, in a group of the default's `1 / part` weight.
+    /// Start `n` of them, in a group of `1 / part` of the default weight.
     pub fn start(fence: &Fence, n: usize, part: u64, draw: &mut Draw) -> io::Result<Self> {
         let crowd = Crowd::waiting(fence, n, draw)?;
         crowd.group.set_lighter(part)?;
@@ -32,7 +32,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// `n` of them that wait until they are told to go.
+    /// Start `n` processes that wait for the order to begin.
     pub fn waiting(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(8))?;
         let comm = format!("crowd-{}", draw.word(4));
@@ -59,7 +59,7 @@ impl Crowd {
     }
 }
 
-/// A C compiler that builds generated sources, so many at a time, as `make -jN` would.
+/// A C compiler that builds generated sources, a number of files at a time, as `make -jN` does.
 pub struct Compile {
     stop: Arc<AtomicBool>,
     done: Arc<Mutex<Vec<Span>>>,
@@ -76,7 +76,7 @@ impl Compile {
         Compile::of(fence, jobs, [FUNCTIONS, LOOPS], draw)
     }
 
-    /// The same of files with so many functions, and so many loops in each.
+    /// The same with files of so many functions, and so many loops in each.
     pub fn of(fence: &Fence, jobs: usize, size: [usize; 2], draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(6))?;
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
@@ -101,7 +101,7 @@ impl Compile {
         Ok(Compile { stop, done, threads, group })
     }
 
-    /// Files compiled so far: 0 for long means that there is no compiler.
+    /// Files compiled so far: 0 for a long time means that the host has no compiler.
     #[must_use]
     pub fn done(&self) -> usize {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -119,7 +119,7 @@ impl Compile {
         Ok(())
     }
 
-    /// Files a second: each counts by the part of its time that lies in the span.
+    /// Files per second: each file counts by the part of its time that lies in the span.
     #[must_use]
     pub fn rate(&self, span: Span) -> f64 {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,9 +154,9 @@ fn compiler(source: &PathBuf, procs: &[PathBuf]) -> io::Result<Child> {
     let mut command = Command::new("cc");
     command.args(["-O2", "-c", "-o", "/dev/null"]).arg(source);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A compiler that is ended leaves its files behind: they go with the fence's folder.
+    // A killed compiler leaves its temporary files behind: the fence removes its folder.
     command.envs(source.parent().map(|folder| ("TMPDIR", folder)));
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
     unsafe {
         command.pre_exec(move || {
             sys::die_with_parent()?;

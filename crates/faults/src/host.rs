@@ -15,13 +15,13 @@ pub fn cpus() -> Vec<usize> {
     sys::allowed_cpus()
 }
 
-/// Whether live tests can be made at all.
+/// Whether live tests are possible at all.
 #[must_use]
 pub fn is_root() -> bool {
     sys::is_root()
 }
 
-/// Bytes that could be had without swapping.
+/// Bytes of memory that are available without swapping.
 pub fn available_memory() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     text.lines()
@@ -30,7 +30,7 @@ pub fn available_memory() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("expected MemAvailable in /proc/meminfo"))
 }
 
-/// The disk ("254:0") under a file: throttles are set on whole disks, files live on partitions.
+/// The disk ("254:0") of a file: throttles apply to whole disks, files live on partitions.
 pub fn disk_of(path: &Path) -> io::Result<String> {
     let dev = fs::metadata(path)?.dev();
     let number = format!("{}:{}", libc::major(dev), libc::minor(dev));
@@ -48,12 +48,12 @@ pub fn disk_of(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(disk)?.trim().to_owned())
 }
 
-/// Make a pipe that has a name.
+/// Make a named pipe.
 pub fn make_fifo(path: &Path) -> io::Result<()> {
     sys::make_fifo(path)
 }
 
-/// Make a file with content that does not compress, on disk, and not in the page cache.
+/// Make a file on disk with incompressible content, and evict it from the page cache.
 pub fn make_file(path: &Path, size: u64) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     let mut draw = crate::Draw::with(size);
@@ -65,22 +65,22 @@ pub fn make_file(path: &Path, size: u64) -> io::Result<()> {
         left -= now;
     }
     file.sync_all()?;
-    // Written pages belong to the harness's cgroup; the victim must bring in its own.
+    // Written pages are charged to the harness's cgroup; the victim must read in its own.
     sys::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
     Ok(())
 }
 
-/// CPU time that others may use without a host ceasing to be idle, as a share of all CPUs.
+/// Share of all CPUs that other processes may use on an idle host.
 const IDLE: f64 = 0.05;
-/// CPU time that a hypervisor may take: what it takes from victims is in their clocks.
+/// Share that a hypervisor may take: the clocks of the victims contain its theft.
 const STOLEN: f64 = 0.08;
-/// Time in which somebody waited for I/O or memory, as a share of the window.
+/// Share of the window in which some task may wait for I/O or memory.
 const CALM: f64 = 0.02;
 
-/// Watches whether anybody but the test uses the host.
+/// Watches whether other processes than the test's use the host.
 pub struct Calm {
     began: u64,
-    /// Of all, and of others than the test.
+    /// CPU time of all processes, and of all but the test's.
     used: Duration,
     busy: Duration,
     stolen: Duration,
@@ -103,16 +103,13 @@ impl Calm {
         }
         let stalled = stalled().saturating_sub(self.stalled).as_secs_f64() / wall;
         if test.is_none() && stalled > CALM {
-            return Ok(Some(format!(
-                "somebody waited for I/O or memory {:.0} % of the time",
-                stalled * 100.0
-            )));
+            return Ok(Some(format!("a task waited for I/O or memory {:.0} % of the time", stalled * 100.0)));
         }
         Ok(None)
     }
 
-    /// Whether others than the test's own groups and whyslow used more than this share of the CPUs since, or the hypervisor took more
-    /// than truths bear.
+    /// Whether processes other than the test's own groups and whyslow used more than this share of the CPUs since, or the hypervisor took
+    /// more than the truths allow.
     pub fn crowded(&self, test: Option<&Group>, ours: Duration, most: f64) -> io::Result<Option<String>> {
         let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
         let others = busy_but_for(test)?.saturating_sub(self.busy).saturating_sub(ours).as_secs_f64();
@@ -125,7 +122,7 @@ impl Calm {
         Ok((share > most).then(|| format!("others used {:.0} % of the CPUs", share * 100.0)))
     }
 
-    /// CPUs' worth of time that nobody used since.
+    /// Unused CPU time since, as a number of CPUs.
     pub fn left_over(&self) -> io::Result<f64> {
         let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
         let used = busy_but_for(None)?.saturating_sub(self.used).as_secs_f64();
@@ -133,17 +130,17 @@ impl Calm {
     }
 }
 
-/// CPU time that all tasks used, less that of the test's own groups.
+/// CPU time that all tasks used, minus that of the test's own groups.
 fn busy_but_for(test: Option<&Group>) -> io::Result<Duration> {
     let own = test.map_or(Ok(Duration::ZERO), Group::cpu_used)?;
-    // user, nice, system, (idle, iowait), irq, softirq, steal: what others took from us counts as busy.
+    // user, nice, system, (idle, iowait), irq, softirq, steal: stolen time counts as busy.
     Ok(ticks(&[0, 1, 2, 5, 6, STEAL])?.saturating_sub(own))
 }
 
-/// Place of what a hypervisor took, in the first line of /proc/stat.
+/// Place of the stolen time in the first line of /proc/stat.
 const STEAL: usize = 7;
 
-/// CPU time in these places of it, in steps of 10 ms.
+/// CPU time in these places of the line, in steps of 10 ms.
 fn ticks(places: &[usize]) -> io::Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> =
@@ -151,7 +148,7 @@ fn ticks(places: &[usize]) -> io::Result<Duration> {
     Ok(Duration::from_millis(10 * places.iter().filter_map(|at| fields.get(*at)).sum::<u64>()))
 }
 
-/// Time in which some task stalled on I/O or memory; nothing where the kernel does not say.
+/// Time in which some task stalled on I/O or memory; zero where the kernel does not report it.
 fn stalled() -> Duration {
     let total = |name: &str| {
         let text = fs::read_to_string(format!("/proc/pressure/{name}")).ok()?;
@@ -161,7 +158,7 @@ fn stalled() -> Duration {
     Duration::from_micros(total("io").unwrap_or(0) + total("memory").unwrap_or(0))
 }
 
-/// Version and patch level of the kernel; (0, 0): it does not say.
+/// Version and patch level of the kernel; (0, 0) if the kernel does not report it.
 #[must_use]
 pub fn kernel() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -179,7 +176,7 @@ mod tests {
         let file = dir.path().join("file");
         make_file(&file, 3 << 19).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 19);
-        // Containers may have no block device of their own; then it says so.
+        // A container may have no block device of its own; then an error says so.
         match disk_of(&file) {
             Ok(disk) => assert!(!Path::new("/sys/dev/block").join(&disk).join("partition").exists()),
             Err(err) => assert!(err.to_string().contains("no block device"), "{err}"),

@@ -1,7 +1,7 @@
-//! What victims did, and when, by their own clock: memory shared by a victim's threads and the harness.
+//! The work of victims and its times, by their own clock: memory shared by a victim's threads and the harness.
 //!
-//! One slot a thread: how many pieces of work it has done, and a list of (moment, count) at least `GRAIN`
-//! apart. Between two moments work is taken to be even, so a piece that takes a second counts in parts.
+//! Each thread has one slot: the number of pieces of work that it has done, and a list of (moment, count) at least `GRAIN` apart. Between
+//! two moments the work counts as evenly spread, so a piece that takes a second counts in parts.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,48 +10,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::{self, Span};
 use crate::sys;
 
-/// Moments closer than this are not noted apart: 60 s of work fit in 480 KiB a thread.
+/// Moments closer than this share one entry: 60 s of work fit in 480 KiB a thread.
 const GRAIN_NS: u64 = 2_000_000;
 const MOMENTS: usize = 30_000;
 const CONTROL: usize = 64;
 const HEAD: usize = 8;
 
-/// Words that the harness writes and victims read.
+/// Words that the harness writes and the victims read.
 #[derive(Debug, Clone, Copy)]
 pub enum Word {
-    /// 0: wait. Else the moment at which work began.
+    /// 0: wait. Otherwise the moment at which work began.
     Go = 0,
-    /// 1: leave.
+    /// 1: end.
     Stop = 1,
-    /// Raised by one: touch all of the working set once, then go on.
+    /// Raised by one: touch the whole working set once, then continue.
     Warm = 2,
-    /// How long a server rests after each accept, in us; `NEVER`: it accepts nobody.
+    /// How long a server rests after each accept, in us; `NEVER`: it accepts no connection.
     AcceptPause = 3,
     /// How a process of the lab should behave; 0: healthy.
     Mode = 4,
 }
 
-/// A server that accepts nobody.
+/// A server that accepts no connection.
 pub const NEVER: u64 = u64::MAX;
 
 /// Words at the head of a thread's slot.
 #[derive(Debug, Clone, Copy)]
 pub enum Fact {
-    /// Its thread id; 0 until it is ready.
+    /// Its thread id; 0 until the thread is ready.
     Tid = 0,
     /// Pieces of work done.
     Count = 1,
-    /// Moments noted.
+    /// Moments recorded.
     Moments = 2,
-    /// Last `Word::Warm` that was obeyed.
+    /// The last `Word::Warm` that the thread obeyed.
     Warmed = 3,
-    /// Work that failed (errno of the last, in the low half).
+    /// Pieces of work that failed (errno of the last one, in the low half).
     Failed = 4,
     /// Time of its pieces, where a paced thread measures them, in ns.
     Busy = 5,
-    /// Rounds in which it has begun to wait (`crate::lock chain`).
+    /// Rounds in which it has begun to wait (`crate::lock_chain`).
     Began = 6,
-    /// Rounds that it has done.
+    /// Rounds that it has completed.
     Ended = 7,
 }
 
@@ -63,13 +63,13 @@ pub struct Ledger {
     slots: usize,
 }
 
-// SAFETY: the memory is only used as atomics, and lives as long as the ledger.
+// SAFETY: the memory is accessed only as atomics, and lives as long as the ledger.
 unsafe impl Send for Ledger {}
 // SAFETY: as above.
 unsafe impl Sync for Ledger {}
 
 impl Ledger {
-    /// A new one, with room for `slots` threads. All its pages are the harness's, not the victim's.
+    /// A new ledger with room for `slots` threads. All its pages are charged to the harness, not to the victim.
     pub fn new(slots: usize) -> io::Result<Self> {
         let size = Self::size(slots);
         let fd = sys::memory_file("whyslow-test-ledger", size as u64)?;
@@ -81,19 +81,19 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The one behind an inherited descriptor.
+    /// The ledger behind an inherited descriptor.
     pub fn inherited(fd: RawFd, slots: usize) -> io::Result<Self> {
         let size = Self::size(slots);
         Ok(Ledger { fd: None, at: sys::map(Some(fd), size)?, size, slots })
     }
 
-    /// The descriptor to inherit.
+    /// The descriptor that a victim inherits.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// Room for so many threads.
+    /// Number of threads that it has room for.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots
@@ -115,7 +115,7 @@ impl Ledger {
         self.cell(word as usize)
     }
 
-    /// A fact of one thread.
+    /// A word of one thread's slot.
     #[must_use]
     pub fn fact(&self, slot: usize, fact: Fact) -> &AtomicU64 {
         self.cell(CONTROL + slot * (HEAD + 2 * MOMENTS) + fact as usize)
@@ -131,7 +131,7 @@ impl Ledger {
         (at.load(Ordering::Acquire), count.load(Ordering::Acquire) as f64)
     }
 
-    /// Note something with a number of its own. Only by the thread whose slot it is; what does not fit is dropped.
+    /// Record an event with its number. Only the owner of the slot may call this; events without room are dropped.
     pub fn note(&self, slot: usize, at: u64, what: u64) {
         let noted = self.fact(slot, Fact::Moments).load(Ordering::Relaxed) as usize;
         if noted < MOMENTS {
@@ -142,7 +142,7 @@ impl Ledger {
         }
     }
 
-    /// All that a thread noted, in its order.
+    /// All events that a thread recorded, in order.
     #[must_use]
     pub fn notes(&self, slot: usize) -> Vec<(u64, u64)> {
         let noted = (self.fact(slot, Fact::Moments).load(Ordering::Acquire) as usize).min(MOMENTS);
@@ -153,7 +153,7 @@ impl Ledger {
         (0..noted).map(read).collect()
     }
 
-    /// Work that a thread had done at a moment, in pieces and parts of a piece.
+    /// Work that a thread had done at a moment, in pieces and fractions of a piece.
     #[must_use]
     pub fn done_at(&self, slot: usize, ns: u64) -> f64 {
         let known = (self.fact(slot, Fact::Moments).load(Ordering::Acquire) as usize).min(MOMENTS);
@@ -173,7 +173,7 @@ impl Ledger {
         done + (then - done) * (ns - before) as f64 / (after - before).max(1) as f64
     }
 
-    /// Pieces a second, all threads together.
+    /// Pieces per second of all threads together.
     #[must_use]
     pub fn rate(&self, span: Span) -> f64 {
         let done: f64 =
@@ -190,12 +190,12 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` or `inherited` with this size; nobody outlives the ledger.
+        // SAFETY: mapped in `new` or `inherited` with this size; no reference outlives the ledger.
         unsafe { sys::unmap(self.at, self.size) };
     }
 }
 
-/// A thread's pen.
+/// The writer of one thread's slot.
 pub struct Tally<'ledger> {
     ledger: &'ledger Ledger,
     slot: usize,
@@ -205,7 +205,7 @@ pub struct Tally<'ledger> {
 }
 
 impl<'ledger> Tally<'ledger> {
-    /// For one thread, which begins with nothing done.
+    /// For one thread, which begins with no work done.
     #[must_use]
     pub fn begin(ledger: &'ledger Ledger, slot: usize) -> Self {
         let mut tally = Tally { ledger, slot, count: 0, noted_at: 0, noted: 0 };

@@ -1,4 +1,4 @@
-//! What dead tests left behind: found by the owner in its name, removed only if that owner is dead.
+//! Things that dead tests left behind: the name contains the owner, and a thing is removed only if its owner is dead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::cgroup::{Hierarchies, remove_group};
 use crate::{swap, sys};
 
-/// What all names of a test begin with.
+/// The prefix of all names of a test.
 pub const PREFIX: &str = "whyslow-test-";
 
-/// A process that owns things: its pid alone could be somebody else's by now.
+/// A process that owns things: pid and start time, because another process may have got its pid by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pid: u32,
@@ -30,14 +30,14 @@ impl Owner {
         format!("{PREFIX}{}-{}", self.pid, self.started)
     }
 
-    /// From the name of a thing.
+    /// Parse the name of a thing.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         let (pid, started) = name.strip_prefix(PREFIX)?.split_once('-')?;
         Some(Owner { pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
-    /// Nobody lives any more who has this pid and began then.
+    /// Whether no living process has this pid and this start time.
     #[must_use]
     pub fn is_dead(self) -> bool {
         started(self.pid) != Some(self.started)
@@ -47,11 +47,11 @@ impl Owner {
 /// When a process began, in clock ticks since boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold blanks and brackets; what follows its last bracket does not.
+    // The name may contain blanks and brackets; the fields after its last bracket do not.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Remove the cgroups, swap, devices and files of dead owners. Returns what was removed.
+/// Remove cgroups, swap, devices and files of dead owners. Returns the names of what was removed.
 pub fn sweep(hierarchies: &Hierarchies, files: &Path) -> Vec<PathBuf> {
     let mut removed = Vec::new();
     let roots: Vec<&Path> = hierarchies.places().iter().map(|place| place.root.as_path()).collect();
@@ -67,7 +67,7 @@ pub fn sweep(hierarchies: &Hierarchies, files: &Path) -> Vec<PathBuf> {
     removed
 }
 
-/// Remove a directory of a test, after taking back what is in use.
+/// Remove a directory of a test, after disabling its swap.
 pub fn clear(dir: &Path) {
     let entries = fs::read_dir(dir).map(|all| all.flatten().map(|e| e.path()).collect::<Vec<_>>());
     for path in entries.unwrap_or_default() {
@@ -86,7 +86,7 @@ fn of_the_dead(root: &Path) -> Vec<PathBuf> {
     let mut dead = entries.unwrap_or_default();
     dead.retain(|path| {
         let owner = path.file_name().and_then(|name| Owner::of(name.to_str()?));
-        // A symbolic link with our name is not ours.
+        // A symbolic link with our name does not belong to a test.
         owner.is_some_and(Owner::is_dead) && fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
     });
     dead

@@ -1,9 +1,8 @@
-//! Real pathologies, made on purpose, with the truth told by the victim's own clock. Never shipped.
+//! Real pathologies, made on purpose; the victim's own clock gives the truth. Never shipped.
 //!
-//! A [`Fence`] keeps the host safe: one test at a time, in cgroups of its own, with limits and an end. A
-//! [`Scenario`] is one pathology (or its healthy twin, or its false-positive control) with draws from a [`Draw`]: its victims do
-//! countable work in processes of their own and write down when each piece was done ([`Ledger`]). [`Truth`] is
-//! computed from that alone: never from a file that whyslow reads.
+//! A [`Fence`] protects the host: one test at a time, in cgroups of its own, with limits and an end. A [`Scenario`] is one pathology (or
+//! its healthy twin, or its false-positive control) with parameters from a [`Draw`]: its victims do countable work in processes of their
+//! own and record when each piece was done ([`Ledger`]). [`Truth`] comes from that record alone, never from a file that whyslow reads.
 
 pub mod bars;
 pub mod cgroup;

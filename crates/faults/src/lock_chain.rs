@@ -1,7 +1,7 @@
-//! Lock chains: wait chains that are known. Each of N threads (or processes) holds what the one before it wants; the last
-//! one, the leaf, does something that takes its time. All note when they began to want and when they got it.
+//! Lock chains: chains of waits that are known. Each of N threads (or processes) holds what the one before it wants; the last one, the
+//! leaf, does something that takes time. All threads record when they began to wait and when they got what they wanted.
 //!
-//! Positions count from the top: 0 wants what 1 holds, and so on down to the leaf, `n - 1`, which wants nothing.
+//! Positions count from the top: position 0 wants what position 1 holds, and so on down to the leaf, `n - 1`, which wants nothing.
 
 mod climb;
 mod draw;
@@ -39,7 +39,7 @@ pub enum Wire {
     Udp,
     /// TCP from one network namespace into another.
     TcpAcross,
-    /// UDP likewise.
+    /// The same with UDP.
     UdpAcross,
     /// An eventfd.
     Event,
@@ -47,29 +47,29 @@ pub enum Wire {
     Queue,
 }
 
-/// How a program waits for what comes.
+/// How a program waits for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
     /// In read().
     Read,
-    /// In poll(), and then it reads.
+    /// In poll(), followed by read().
     Poll,
     /// In epoll_wait().
     Epoll,
     /// In select().
     Select,
-    /// In poll() with a timeout, again and again.
+    /// In poll() with a timeout, in a loop.
     Looks,
-    /// In an io_uring; not for messages.
+    /// In an io_uring; not for message queues.
     Ring,
 }
 
 /// What two neighbours of a lock chain share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Link {
-    /// A lock of our own: a word with three states (free, taken, taken and wanted), no owner in it.
+    /// A lock of our own: a word with three states (free, taken, taken and wanted) that does not name its owner.
     Futex,
-    /// A lock whose word holds its owner: priority inheritance, an rtmutex in the kernel.
+    /// A lock whose word contains its owner: priority inheritance, an rtmutex in the kernel.
     Pi,
     /// `pthread_mutex_t`.
     Pthread,
@@ -77,41 +77,40 @@ pub enum Link {
     Std,
     /// `sync.Mutex` of Go; only in the lock chain of its own program.
     Go,
-    /// A byte that comes through a pipe.
+    /// A byte sent through a pipe.
     Pipe,
-    /// A byte that comes through a pair of unix sockets.
+    /// A byte sent through a pair of unix sockets.
     Unix,
-    /// A word that comes through a connection.
+    /// A word sent through a connection.
     Peer {
-        /// What it is.
+        /// The kind of connection.
         wire: Wire,
-        /// How it is waited for.
+        /// The way to wait for it.
         by: Way,
     },
-    /// A page that the other thread has to give (userfaultfd).
+    /// A page that the other thread has to provide (userfaultfd).
     Page,
-    /// The lock of a file's inode: the holder writes to it, and stops at a page in the middle. `read`: who wants it
-    /// wants to read.
+    /// The lock of a file's inode: the holder writes to the file and stops at a page in the middle. `read`: the waiter wants to read.
     File {
         /// Wanted for reading.
         read: bool,
     },
-    /// The lock of a directory's inode: the holder reads it, and stops at a page; who wants it renames.
+    /// The lock of a directory's inode: the holder reads the directory and stops at a page; the waiter renames.
     Directory,
-    /// The lock of a pipe: the holder writes to it, and stops at a page.
+    /// The lock of a pipe: the holder writes to the pipe and stops at a page.
     PipeLock,
-    /// The lock of the address space. `read`: page faults against a long mprotect; else mmap against a long populate.
-    /// Only above the leaf, which holds it in one system call.
+    /// The lock of the address space. `read`: page faults against a long mprotect; otherwise mmap against a long populate. Only above the
+    /// leaf, which holds it in one system call.
     AddressSpace {
         /// Wanted for reading.
         read: bool,
     },
-    /// The kernel's one lock of all cgroups: mkdir against attach, which waits for RCU. Only above the leaf.
+    /// The kernel's single lock for all cgroups: mkdir against attach, which waits for RCU. Only above the leaf.
     Cgroups,
 }
 
 impl Link {
-    /// Held in the middle of a system call of the holder, not over several.
+    /// Whether the holder holds it within one system call, not across several.
     #[must_use]
     pub fn is_of_kernel(self) -> bool {
         matches!(
@@ -120,7 +119,7 @@ impl Link {
         )
     }
 
-    /// Works between processes.
+    /// Whether it works between processes.
     #[must_use]
     pub fn is_shared(self) -> bool {
         matches!(
@@ -135,36 +134,36 @@ impl Link {
         )
     }
 
-    /// Another has to send something: no lock.
+    /// Whether the waiter waits for another thread to send something, which is no lock.
     #[must_use]
     pub fn is_sent(self) -> bool {
         matches!(self, Link::Pipe | Link::Unix | Link::Peer { .. })
     }
 }
 
-/// What the leaf does.
+/// The action of the leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Leaf {
     /// It sleeps.
     Sleep,
     /// It computes.
     Burn,
-    /// It reads from a disk, past the page cache, held back by a limit of its cgroup.
+    /// It reads from a disk, past the page cache; a limit of its cgroup throttles it.
     Disk,
     /// It computes in a cgroup whose quota runs out.
     Quota,
-    /// A signal stops it; another process sends the one that lets it go on.
+    /// A signal stops it; another process sends SIGCONT.
     Stopped,
-    /// It waits for an RCU grace period: however long that takes.
+    /// It waits for an RCU grace period, however long that takes.
     GracePeriod,
-    /// What the link above it has it do in the kernel.
+    /// The system call that the link above it needs.
     Link,
 }
 
-/// All that a lock chain's program needs to know. The Go program reads it, too.
+/// All parameters of a lock chain's program. The Go program reads them, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The position of each slot of the ledger: who is where is drawn, too.
+    /// The position of each slot of the ledger: which thread has which position is drawn, too.
     pub positions: Vec<usize>,
     /// Names of the threads, by position.
     pub names: Vec<String>,
@@ -172,21 +171,21 @@ pub struct Plan {
     pub links: Vec<Link>,
     /// What the leaf does.
     pub leaf: Leaf,
-    /// For about so long, in us, a round each.
+    /// How long the leaf acts in each round, in us, approximately.
     pub rounds: Vec<u64>,
-    /// A round begins so long after the last, if that has ended.
+    /// A round begins this long after the last one, if that one has ended.
     pub every_us: u64,
-    /// From one thread's beginning to wait to that of the one above it.
+    /// Time between two threads, the lower one and the one above it, beginning to wait.
     pub step_us: u64,
-    /// Beside each thread so many others that have nothing to do, ...
+    /// Number of idle threads beside each thread, ...
     pub rests: u64,
     /// ... and their name.
     pub rest_name: String,
-    /// Nobody holds anything for longer than some microseconds, and nobody waits for anybody to come.
+    /// No thread holds anything for longer than some microseconds, and no thread waits for another.
     pub healthy: bool,
     /// Processes, not threads.
     pub apart: bool,
-    /// A directory for its files; has one that the leaf may read.
+    /// A directory for its files, with a file that the leaf may read.
     pub dir: PathBuf,
     /// `cgroup.procs` files that the leaf's process joins.
     pub leaf_joins: Vec<PathBuf>,
@@ -195,13 +194,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many threads.
+    /// Number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// A lock chain has at least two.
+    /// Never: a lock chain has at least two threads.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

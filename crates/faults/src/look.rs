@@ -1,4 +1,4 @@
-//! Let whyslow look, and read what it said.
+//! Run whyslow, and read its answer.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::said::{self, Sight, Verb};
 use crate::wrong::{Sort, Wrong};
 use crate::{grace, story, sys, turns};
 
-/// The whyslow to test, by its path: `WHYSLOW_BIN`, else the one that cargo built with this test.
+/// Path of the whyslow under test: `WHYSLOW_BIN`, or else the binary that cargo built with this test.
 #[macro_export]
 macro_rules! program {
     () => {
@@ -29,24 +29,24 @@ macro_rules! program {
     };
 }
 
-/// One look of whyslow at the host.
+/// One run of whyslow on the host.
 pub struct Look {
-    /// What it said.
+    /// Its document.
     pub document: Value,
-    /// When it looked.
+    /// Its window.
     pub window: Span,
     /// Its exit status.
     pub status: Option<i32>,
     /// Where the document is kept.
     pub kept: PathBuf,
-    /// From asking it until it had ended, where we did both.
+    /// From its start to its end, where the harness did both.
     pub asked: Option<Span>,
-    /// CPU time that it used until then, by the kernel.
+    /// CPU time that it used until then, by the kernel's account.
     pub used: Option<Duration>,
 }
 
 impl Look {
-    /// Run `whyslow ARGS` now; its window is as long as it is told to be in `args`. What it says is kept in `kept`.
+    /// Run `whyslow ARGS` now; `args` contain the length of its window. The document is kept in `kept`.
     pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
         let (began, driver) = (clock::now(), grace::driver_waited());
         let mut child = Command::new(whyslow)
@@ -55,9 +55,9 @@ impl Look {
             .stdout(File::create(kept)?)
             .stderr(File::create(kept.with_extension("stderr"))?)
             .spawn()?;
-        // Before its window it has to get the CPUs that it needs to start.
+        // Before its window, whyslow needs CPU time to start.
         let patience = length + 2 * bars::patient(bars::ANSWER_WITHIN);
-        // Not by looking again and again: a timer of ours would be one more that a late CPU is late for.
+        // No polling: a timer of the harness would be one more late timer on a slow CPU.
         if !sys::ends_within(child.id(), patience)? {
             let why = no_answer(child.id(), patience, driver);
             child.kill()?;
@@ -75,7 +75,7 @@ impl Look {
         Ok(look)
     }
 
-    /// Read what a whyslow that has just ended wrote into `kept`: its last line, if it ran a command, else all.
+    /// Read what a whyslow that has just ended wrote into `kept`: the last line if it ran a command, otherwise the whole file.
     pub fn read(kept: &Path, status: Option<i32>, length: Duration) -> Result<Self, Trouble> {
         let ended = clock::now();
         let text = fs::read_to_string(kept)?;
@@ -91,13 +91,13 @@ impl Look {
         let length = document["window_s"].as_f64().map_or(length, Duration::from_secs_f64);
         let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
             Some(wall) => Span::at_wall(wall, length),
-            // A start to the second is no start; the window cannot have ended later than the program.
+            // A start without a fraction of a second is too coarse; the window cannot have ended after the program.
             None => Span { from: ended.saturating_sub(length.as_nanos() as u64), to: ended },
         };
         Ok(Look { document, window, status, kept: kept.to_owned(), asked: None, used: None })
     }
 
-    /// The document is whole, all probes were attached, and it is about the time in which it was asked for.
+    /// Check that the document is complete, that all probes were attached, and that its window is the time of this run.
     pub fn is_sound(&self, verb: Verb) -> Result<(), Wrong> {
         said::is_whole(&self.document, verb, self.status)?;
         said::has_its_probes(&self.document)?;
@@ -105,7 +105,8 @@ impl Look {
         Ok(self.is_of_its_time()?)
     }
 
-    /// What `expected` says of it. Where nothing came about (`again`: why) no answer is asked for; an accusation counts all the same.
+    /// Judge it by `expected`. If the scenario did not come about (`again`: why), no answer is required; a false accusation counts all the
+    /// same.
     #[must_use]
     pub fn judged(&self, expected: &Expected, verb: Verb, again: Option<String>) -> Verdict {
         let kept = format!("(all of it: {})", self.kept.display());
@@ -119,40 +120,37 @@ impl Look {
         }
     }
 
-    /// It is about the time in which it was asked for, by a program that used what it says it used.
+    /// Check that its window is the time of this run, and that it used as much CPU time as it reports.
     pub fn is_of_its_time(&self) -> Result<(), String> {
         if let Some(asked) = self.asked {
             let edge = EDGE.as_nanos() as u64;
             if self.window.from + edge < asked.from || self.window.to > asked.to + edge {
-                return Err(format!(
-                    "its window is not of the time in which it was asked: {:?}",
-                    self.window
-                ));
+                return Err(format!("its window is not the time of the run: {:?}", self.window));
             }
         }
         let reported = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
         match self.used.map(|used| used.as_secs_f64()) {
             Some(used) if reported > used + EDGE.as_secs_f64() || reported < used * OWN_COST => {
-                Err(format!("it used {used:.3} s of CPU by the kernel, and tells {reported:.3} s"))
+                Err(format!("it used {used:.3} s of CPU by the kernel, and reports {reported:.3} s"))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a group used since `before` was read, as much of it as was in the window.
+    /// CPU time of a group since `before` was read, scaled to the window.
     pub fn sight(&self, group: &Group, before: Duration) -> io::Result<Sight> {
         let used = self.part(group.cpu_used()?.saturating_sub(before));
         Ok(Sight { group: group.path().to_owned(), used })
     }
 
-    /// Of what was used while whyslow was asked, the window's part.
+    /// The window's part of CPU time that was used during the run.
     #[must_use]
     pub fn part(&self, used: Duration) -> Duration {
         let asked = self.asked.map_or(self.window.length(), Span::length);
         used.mul_f64((self.window.length().as_secs_f64() / asked.as_secs_f64().max(1e-9)).min(1.0))
     }
 
-    /// CPU time that whyslow itself used: by the kernel, where we know; else as it says.
+    /// CPU time that whyslow itself used: by the kernel's account where known, otherwise as it reports.
     #[must_use]
     pub fn own_cpu(&self) -> Duration {
         let reported = || self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
@@ -160,22 +158,22 @@ impl Look {
     }
 }
 
-/// The wall clock is set in small steps, and both clocks are read one after the other.
+/// Tolerance: the wall clock is set in small steps, and both clocks are read one after the other.
 const EDGE: Duration = Duration::from_millis(200);
-/// Of what it used it must tell so much: the document is written before all is printed and taken down.
+/// Least share of its own CPU time that it must report: it writes the document before it has printed it and detached its probes.
 const OWN_COST: f64 = 0.5;
-/// A grace period that takes so long is the kernel's to answer for: on a busy host it takes some tens of milliseconds.
+/// A grace period this long is the kernel's fault: on a busy host it takes some tens of milliseconds.
 const LATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// What to say of a whyslow that has not answered in time: that the host was disturbed, if that is why. `driver`: what
-/// [`grace::driver_waited`] said before it began.
+/// The verdict on a whyslow that has not answered in time: the host was disturbed, if that is the reason. `driver`: the result of
+/// [`grace::driver_waited`] before whyslow began.
 fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble {
     let (where_it_is, starved) = (threads(pid), turns::is_starved(pid));
     let period = grace::is_awaited_by(pid).then(|| grace::period(patience)).flatten();
-    // The kernel adds what a thread has waited when that runs again, which it has after a grace period.
+    // The kernel adds a thread's wait when the thread runs again; after a grace period it has run.
     let driver = grace::driver_waited().zip(driver).map(|(now, before)| now.saturating_sub(before));
     let is_late = |took: Option<Duration>, bar| took.is_some_and(|took| took > bar);
-    // In one wait for a thread that was starved it waited most of the time; in hundreds of grace periods it had its turns.
+    // A starved RCU thread waited for most of one grace period; a thread that ran served hundreds of them.
     let late =
         is_late(period, bars::patient(LATE_PERIOD)) || period.is_some() && is_late(driver, patience / 2);
     let why = format!(
@@ -187,8 +185,7 @@ fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble 
     Wrong::missed(why).into()
 }
 
-/// What each of its threads does: its name, its state, the system call that it is in, the CPU that it has had and has
-/// waited for, and where it is in the kernel.
+/// The state of each of its threads: name, state, system call, CPU time and time ready for a CPU, kernel stack.
 fn threads(pid: u32) -> String {
     let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |task: fs::DirEntry| {
@@ -208,7 +205,7 @@ fn threads(pid: u32) -> String {
     all.map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// RFC 3339 with a fraction of a second: what was cut to the second is no start.
+/// RFC 3339 with a fraction of a second: a text without a fraction is too coarse for a start.
 fn seconds_since_1970(text: &str) -> Option<f64> {
     let start = OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| text.contains('.'))?;
     Some(start.unix_timestamp() as f64 + f64::from(start.nanosecond()) / 1e9)

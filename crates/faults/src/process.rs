@@ -1,4 +1,4 @@
-//! A child of the harness that writes down what it does.
+//! A child of the harness that records its work in a ledger.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::ledger::Ledger;
 use crate::sys;
 
-/// A running child. It ends when this is dropped, and when the thread that started it ends.
+/// A running child. It ends when this is dropped, or when the thread that started it ends.
 pub struct Process {
     child: Child,
     ledger: Arc<Ledger>,
@@ -17,10 +17,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Start a program that inherits the ledger, under the number that its descriptor has here.
+    /// Start a program that inherits the ledger under the same descriptor number.
     pub fn start(command: &mut Command, ledger: Arc<Ledger>, comm: String) -> io::Result<Self> {
         let (descriptor, parent) = (ledger.descriptor(), std::process::id());
-        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+        // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
         unsafe {
             command.pre_exec(move || {
                 sys::die_with_parent()?;
@@ -33,7 +33,7 @@ impl Process {
         Ok(Process { child: command.spawn()?, ledger, comm })
     }
 
-    /// What it did.
+    /// The record of its work.
     #[must_use]
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
@@ -45,18 +45,18 @@ impl Process {
         self.child.id()
     }
 
-    /// The name that it was given.
+    /// Its name.
     #[must_use]
     pub fn comm(&self) -> &str {
         &self.comm
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Wait until its ledger says so; an error if it ends before, or takes longer.
+    /// Wait until its ledger shows `done`; an error if the child ends first or takes longer.
     pub fn until(&mut self, what: &str, within: Duration, done: impl Fn(&Ledger) -> bool) -> io::Result<()> {
         let began = Instant::now();
         while !done(&self.ledger) {
@@ -75,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        // A child that has not been waited for: no other process can have its pid.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

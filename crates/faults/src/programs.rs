@@ -1,4 +1,4 @@
-//! Real programs: what a shell would start, in a cgroup and a session of their own.
+//! Real programs, as a shell would start them, in a cgroup and a session of their own.
 
 use std::ffi::CString;
 use std::io;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use crate::cgroup::Group;
 use crate::{Draw, sys};
 
-/// Programs that compute without end, as one line of a shell each; the first word is what must be there.
+/// Programs that compute without end, one shell line each; the first word is the program that the host must have.
 const COMPUTE: [&str; 7] = [
     "gzip -9 -c /dev/zero",
     "xz -1 -T1 -c /dev/zero",
@@ -20,14 +20,14 @@ const COMPUTE: [&str; 7] = [
     "awk BEGIN{while(1)n++}",
 ];
 
-/// Its life ends after so many seconds, whatever happens to who started it: no test is allowed to last longer.
+/// The program ends after so many seconds, whatever happens to its parent: no test may last longer.
 const LIFETIME_S: u32 = 60;
 
-/// Processes of one command line. They end when this is dropped; what they have started ends with their cgroup.
+/// Processes of one command line. They end when this is dropped; their children end with their cgroup.
 #[derive(Debug)]
 pub struct Programs(Vec<Child>);
 
-/// One that is here and computes, drawn.
+/// Draw a program that computes and that this host has.
 pub fn that_computes(draw: &mut Draw) -> io::Result<&'static str> {
     let here: Vec<&'static str> = COMPUTE.into_iter().filter(|line| is_here(first(line))).collect();
     if here.is_empty() {
@@ -37,13 +37,13 @@ pub fn that_computes(draw: &mut Draw) -> io::Result<&'static str> {
     }
 }
 
-/// The program of a line.
+/// The program of a command line.
 #[must_use]
 pub fn first(line: &str) -> &str {
     line.split(' ').next().unwrap_or(line)
 }
 
-/// Whether a program is in the path.
+/// Whether a program is in PATH.
 #[must_use]
 pub fn is_here(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -51,13 +51,13 @@ pub fn is_here(name: &str) -> bool {
 }
 
 impl Programs {
-    /// Start so many: the words of the line are what is executed, where `dir` is.
+    /// Start so many processes: the words of the line are executed in `dir`.
     pub fn start(group: &Group, dir: &Path, count: u64, line: &str) -> io::Result<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Programs::of(group, dir, count, &words)
     }
 
-    /// The same, of a script of the shell.
+    /// The same with a shell script.
     pub fn of_script(group: &Group, dir: &Path, count: u64, script: &str) -> io::Result<Self> {
         Programs::of(group, dir, count, &["sh", "-c", script])
     }
@@ -70,7 +70,7 @@ impl Programs {
             let mut command = Command::new(words[0]);
             command.args(&words[1..]).current_dir(dir);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+            // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
             unsafe {
                 command.pre_exec(move || {
                     sys::die_with_parent()?;
@@ -89,7 +89,7 @@ impl Programs {
         Ok(all)
     }
 
-    /// Theirs.
+    /// Their pids.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.0.iter().map(Child::id).collect()
@@ -99,7 +99,7 @@ impl Programs {
 impl Drop for Programs {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Its own children, not yet waited for: the pids cannot be somebody else's.
+            // Children that have not been waited for: no other process can have their pids.
             let _ = child.kill();
             let _ = child.wait();
         }

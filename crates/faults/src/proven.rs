@@ -1,4 +1,4 @@
-//! What each cell came to, a row each, in the file that `WHYSLOW_PROVEN` names: the lab sums them up (`lab proven`).
+//! The result of each cell, one row each, in the file that `WHYSLOW_PROVEN` names; `lab proven` counts them.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -14,15 +14,15 @@ use crate::wrong::Sort;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// All was asserted, and held.
+    /// All assertions were made, and held.
     Passed,
-    /// Something was wrong.
+    /// An assertion failed.
     Failed,
-    /// Others used the host, or it did not come about: nothing was proven.
+    /// Other processes used the host, or the scenario did not come about: nothing was proven.
     NotIdle,
-    /// What it needs is not here.
+    /// This host lacks something that the cell needs.
     NotRun,
-    /// This run has not drawn it.
+    /// This run did not draw the cell.
     NotDrawn,
 }
 
@@ -31,14 +31,14 @@ pub enum Ended {
 pub struct Row {
     /// "live", "lock_chains", "spin", "lab", or a test binary.
     pub suite: String,
-    /// Which cell.
+    /// Name of the cell.
     pub cell: String,
     /// How it ended.
     pub ended: Ended,
-    /// What was wrong with the answer; nothing where the test itself broke down.
+    /// What was wrong with the answer; `None` where the test itself broke down.
     #[serde(default)]
     pub wrong: Option<Sort>,
-    /// How often it was made again before, because it did not come about.
+    /// How often the cell was made again because the scenario did not come about.
     #[serde(default)]
     pub redrawn: u64,
     /// How often it had failed before, with the same seed.
@@ -49,13 +49,13 @@ pub struct Row {
     pub why: String,
 }
 
-/// The environment that names the file.
+/// The environment variable that names the file.
 pub const FILE: &str = "WHYSLOW_PROVEN";
 
-/// Of the cell that is being made: cells are made one at a time.
+/// Count for the current cell: cells run one at a time.
 static REDRAWN: AtomicU64 = AtomicU64::new(0);
 
-/// It is made once more.
+/// Count one more try of the cell.
 pub(crate) fn count_redrawn() {
     REDRAWN.fetch_add(1, Ordering::Relaxed);
 }
@@ -67,20 +67,20 @@ pub(crate) fn note(suite: &str, cell: &dyn Display, ended: Ended, wrong: Option<
 }
 
 impl Row {
-    /// What a cell came to.
+    /// The row of a cell.
     #[must_use]
     pub fn of(suite: &str, cell: &str, ended: Ended) -> Row {
         let (suite, cell) = (suite.to_owned(), cell.to_owned());
         Row { suite, cell, ended, wrong: None, redrawn: 0, retried: 0, why: String::new() }
     }
 
-    /// With the first line of why it was not proven.
+    /// The same row with the first line of the reason.
     #[must_use]
     pub fn because(self, why: &str) -> Row {
         Row { why: why.lines().next().unwrap_or("").to_owned(), ..self }
     }
 
-    /// All rows of a file, which need not exist.
+    /// All rows of a file, which may be missing.
     pub fn all(path: &Path) -> io::Result<Vec<Row>> {
         let text = match fs::read_to_string(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => String::new(),
@@ -89,7 +89,7 @@ impl Row {
         text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::other)).collect()
     }
 
-    /// Append it, if anybody asked for rows. One write: two programs do not mix their lines.
+    /// Append the row if `WHYSLOW_PROVEN` is set. One write: the lines of two programs do not mix.
     pub fn write(&self) {
         let Some(path) = std::env::var_os(FILE).filter(|path| !path.is_empty()) else { return };
         let Ok(mut line) = serde_json::to_string(self) else { return };

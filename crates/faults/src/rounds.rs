@@ -1,4 +1,4 @@
-//! One cell of a live test; what came out is printed, whatever the test harness captures.
+//! One cell of a live test; its result is printed, whatever the test harness captures.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -13,38 +13,38 @@ use crate::{Draw, bars, host};
 /// Why a cell failed.
 pub type Trouble = Box<dyn Error + Send + Sync>;
 
-/// How a cell ended that did not fail.
+/// The result of a cell that did not fail.
 pub enum Outcome {
-    /// All was asserted, and held.
+    /// All assertions were made, and held.
     Passed,
-    /// What can be asserted on a busy host held; the rest was not asserted, because of this.
+    /// The assertions that are possible on a busy host held; the others were not made, for this reason.
     HostNotIdle(String),
-    /// It cannot be made here, because of this.
+    /// The cell cannot run here, for this reason.
     NotRun(String),
 }
 
-/// What a judge says of one making of a cell.
+/// A judge's verdict on one try of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// All was asserted, and held.
+    /// All assertions were made, and held.
     Passed,
-    /// It did not come about, or others used the host, by the test's own clocks: nothing more was asserted than what must
-    /// hold on any host.
+    /// The scenario did not come about, or other processes used the host, by the test's own clocks: only the assertions were made that hold
+    /// on any host.
     Again(String),
-    /// What was said is wrong.
+    /// The answer is wrong.
     Wrong(Wrong),
 }
 
 impl Verdict {
-    /// In which way it is wrong, if it is.
+    /// In which way the answer is wrong, if it is.
     #[must_use]
     pub fn sort(&self) -> Option<Sort> {
         if let Verdict::Wrong(wrong) = self { Some(wrong.sort) } else { None }
     }
 }
 
-/// Make a cell until it came about on a host that nobody else used, and judge what was said of it then. Whether it is made
-/// again is said by the clocks of the test alone; what is wrong fails at once. `make` is told which attempt it is.
+/// Make a cell until the scenario came about on a host without other users, then judge the answer. Only the clocks of the test decide
+/// whether to try again; a wrong answer fails at once. `make` gets the number of the try.
 pub fn until_judged(
     cell: &dyn Display,
     mut make: impl FnMut(u32) -> Result<Verdict, Trouble>,
@@ -64,16 +64,16 @@ pub fn until_judged(
     Ok(Outcome::HostNotIdle(why))
 }
 
-/// The runner of the tests makes cells again itself, with the same draws.
+/// The test runner repeats cells itself, with the same draws.
 const ONCE: &str = "WHYSLOW_ONCE";
 
-/// Whether somebody asked for something: `NAME=1`.
+/// Whether the environment sets `NAME=1`.
 #[must_use]
 pub fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// One cell that is made until it was judged. `make` is told what to call what it keeps.
+/// One cell that runs until it was judged. `make` gets the name for the files that it keeps.
 pub fn run_judged(
     cell: &dyn Display,
     dir: &Path,
@@ -87,7 +87,7 @@ pub fn run_judged(
     });
 }
 
-/// One cell as a test; what came of it is a row of the suite that `dir` is named after.
+/// One cell as a test; its result is a row of the suite that `dir` is named after.
 pub fn run(cell: &dyn Display, dir: &Path, mut make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>) {
     if !host::is_root() {
         return say(&format!("not run: {cell} needs root"));
@@ -97,7 +97,7 @@ pub fn run(cell: &dyn Display, dir: &Path, mut make: impl FnMut(&mut Draw) -> Re
     let made = catch_unwind(AssertUnwindSafe(|| until_whole(cell, &mut draw, &mut make)));
     let (ended, wrong, why) = match made {
         Ok(Ok(Outcome::Passed)) => (Ended::Passed, None, String::new()),
-        // A host that is not idle fails nobody.
+        // A host that is not idle does not fail the test.
         Ok(Ok(Outcome::HostNotIdle(why))) => (Ended::NotIdle, None, why),
         Ok(Ok(Outcome::NotRun(why))) => (Ended::NotRun, None, why),
         Ok(Err(trouble)) => {
@@ -119,8 +119,8 @@ pub fn run(cell: &dyn Display, dir: &Path, mut make: impl FnMut(&mut Draw) -> Re
     assert!(ended != Ended::Failed, "{said}");
 }
 
-/// Make it; again, if the scenario broke down before whyslow was judged: a starved kernel may end a victim that swaps
-/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time.
+/// Make the cell; make it again if the scenario broke down before whyslow was judged: a starved kernel may kill a victim that swaps
+/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from getting ready in time.
 fn until_whole(
     cell: &dyn Display,
     draw: &mut Draw,
@@ -138,12 +138,12 @@ fn until_whole(
     make(draw)
 }
 
-/// Not println!: what was drawn, not drawn or not idle must be seen also when all tests pass.
+/// Not println!: cells that were drawn, not drawn or not idle must be printed even when all tests pass.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "live: {text}");
 }
 
-/// It is made once more, because of this.
+/// Report that the cell is made once more, and why.
 fn redrawn(cell: &dyn Display, why: &str) {
     proven::count_redrawn();
     say(&format!("made again: {cell}: {why}"));

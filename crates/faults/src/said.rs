@@ -1,5 +1,5 @@
-//! What a document must be before anything is concluded from it, its silence above all: whole, and said by somebody who
-//! could look. Pure: a document in, what is wrong with it out. docs/json.md is the contract.
+//! What must hold of a document before a test concludes anything from it, above all from its silence: it is complete, and whyslow was able
+//! to see. No I/O: takes a document and returns what is wrong with it. docs/json.md is the contract.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::wrong::Wrong;
 
-/// Rules whose findings the harness asks for or forbids.
+/// Rules whose findings the harness requires or forbids.
 pub const RULES: [&str; 22] = [
     "blkio-throttle",
     "cache-taken",
@@ -34,36 +34,36 @@ pub const RULES: [&str; 22] = [
     "traced",
 ];
 
-/// Rules that tell of risks alone, and that a live test asks for.
+/// Rules that report only risks, and that a live test requires.
 pub const RISKS: [&str; 5] =
     ["idle-policy", "leftover-debugging", "monitoring-agent", "pid-limit", "retransmits"];
 
-/// Its causes tell of no time: processes are gone.
+/// A rule whose causes report no lost time: processes were killed.
 pub const KILLS: &str = "oom-kill";
 
-/// A cause that tells of no time: processes are gone, or calls have failed.
+/// Whether a cause reports no lost time: processes were killed, or calls failed.
 pub fn has_no_time(cause: &Value) -> bool {
     let failed = cause["failed_calls"].as_u64().is_some_and(|calls| calls > 0);
     cause["lost_s"].is_null() && (cause["rule"] == KILLS || failed)
 }
 
-/// What was asked, as far as the exit status depends on it.
+/// The verb, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// 1 if a cause was found, else 0; 2 if no task was seen, as of the next but one.
+    /// 1 if a cause was found, otherwise 0; 2 if no task was seen, as for the next two.
     Exam,
     /// 1 if a chain was found, else 0.
     Chains,
-    /// 1 if a CPU was found to be slow that cost somebody time, else 0.
+    /// 1 if a slow CPU was found that cost a task time, otherwise 0.
     Cpu,
-    /// 0 if it looked: `attach`, `locks`.
+    /// 0 if it observed the host: `attach`, `locks`.
     Looked,
-    /// `run`: that of the command, which ends with 0 in the tests.
+    /// `run`: the exit status of the command, which is 0 in the tests.
     Run,
 }
 
 impl Verb {
-    /// By the first of the arguments.
+    /// From the first argument.
     #[must_use]
     pub fn of(args: &[impl AsRef<str>]) -> Self {
         match args.first().map(AsRef::as_ref) {
@@ -75,7 +75,7 @@ impl Verb {
         }
     }
 
-    /// The exit status that goes with this document.
+    /// The exit status that belongs to this document.
     pub(crate) fn status(self, document: &Value) -> i32 {
         let found = match self {
             Verb::Exam => of_kind(document, "cause").next().is_some(),
@@ -92,20 +92,21 @@ impl Verb {
     }
 }
 
-/// Kinds of findings, in the order in which they stand.
+/// Kinds of findings, in their order in the document.
 const KINDS: [&str; 4] = ["cause", "risk", "busy", "cannot_tell"];
-/// Why something is missing.
+/// Reasons why something is missing.
 const WHYS: [&str; 5] = ["not_recorded", "not_in_kernel", "not_allowed", "broken", "skipped"];
-/// Of these a probe that was to run did not. A kernel may lack something, and a part may be left out for its price.
+/// The reasons that mean a probe did not run although it should. The others: a kernel may lack something, and a part may be left out
+/// because of its cost.
 const BLIND: [&str; 3] = ["not_recorded", "not_allowed", "broken"];
-/// Where files are: what else is missing is a probe.
+/// Paths of files: everything else that is missing is a probe.
 const FOLDERS: [&str; 4] = ["proc/", "sys/", "dev/", "{"];
-/// It tells what looking cost, not what goes on; where a host is so slow that its part of the window passed between two beats,
+/// This entry is about the cost of whyslow, not about the host; on a host so slow that its part of the window passed between two samples,
 /// there are no figures.
 const OF_COST: &str = "BPF programs";
-/// What a probe says of a tracepoint that its kernel does not have.
+/// The text of a probe whose tracepoint the kernel does not have.
 const NOT_THERE: &str = "this kernel has no";
-/// No program that loads probes takes less memory.
+/// Every program that loads probes uses more memory than this.
 const LEAST_RSS: u64 = 1 << 20;
 
 /// Findings of one kind.
@@ -114,7 +115,7 @@ fn of_kind<'d>(document: &'d Value, kind: &'d str) -> impl Iterator<Item = &'d V
     all.into_iter().flatten().filter(move |finding| finding["kind"] == kind)
 }
 
-/// A list that must be there, also if nothing is in it.
+/// A list that must be present, even if it is empty.
 pub fn list<'d>(value: &'d Value, name: &str) -> Result<&'d [Value], String> {
     let at = name.split('.').fold(value, |value, part| &value[part]);
     at.as_array().map(Vec::as_slice).ok_or_else(|| format!("the document has no list {name}: {at}"))
@@ -130,18 +131,18 @@ fn number(value: &Value, name: &str) -> Result<f64, String> {
     at.as_f64().filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| format!("no number in {name}: {at}"))
 }
 
-/// It is the document of the contract, of somebody who saw the tasks of the host.
+/// Check that this is the document of the contract, and that it shows tasks of the host.
 pub fn is_whole(document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
     is_of_the_contract(document, verb, status)?;
     for name in ["account.by_state", "account.by_cgroup"] {
         if list(document, name)?.is_empty() {
-            return Err(format!("{name} is empty: nobody was seen"));
+            return Err(format!("{name} is empty: no task was seen"));
         }
     }
     Ok(())
 }
 
-/// All lists are there, of the right words and in their order, what looking cost is there, and the exit status says the same.
+/// Check that all lists are present with valid words and in order, that the cost is present, and that the exit status agrees.
 pub fn is_of_the_contract(document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
     if document["schema"] != 0 {
         return Err(format!("it is no document of schema 0: {}", document["schema"]));
@@ -174,7 +175,7 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     }
     text(finding, "rule").and_then(|_| text(finding, "title"))?;
     for name in ["kind", "id", "name"] {
-        // Of the host as a whole there is no id.
+        // The host as a whole has no id.
         finding["victim"][name].as_str().ok_or_else(|| format!("a victim without {name}: {finding}"))?;
     }
     for name in ["chain", "check", "fixes"] {
@@ -183,7 +184,7 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     if kind == "cause" && !has_no_time(finding) { number(finding, "lost_s").map(drop) } else { Ok(()) }
 }
 
-/// Causes by time lost, kills before them, then risks, then what cannot be known.
+/// Causes by time lost, kills before them, then risks, then "cannot tell".
 fn is_ranked(document: &Value) -> Result<(), String> {
     let place = |finding: &Value| KINDS.iter().position(|kind| finding["kind"] == *kind).unwrap_or(0);
     let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(f64::INFINITY);
@@ -212,13 +213,13 @@ fn is_missing(note: &Value) -> Result<(), String> {
 fn has_its_cost(document: &Value) -> Result<(), String> {
     let cost = &document["own_cost"];
     if number(cost, "cpu_s")? <= 0.0 || cost["rss_bytes"].as_u64().is_none_or(|bytes| bytes < LEAST_RSS) {
-        return Err(format!("looking cost something, and it is not told: {cost}"));
+        return Err(format!("the cost of whyslow is missing: {cost}"));
     }
     number(cost, "lost_events")?;
     if cost["bpf_s"].is_null() { Ok(()) } else { number(cost, "bpf_s").map(drop) }
 }
 
-/// Every probe was attached that this kernel has.
+/// Check that every probe that this kernel supports was attached.
 pub fn has_its_probes(document: &Value) -> Result<(), Wrong> {
     let is_probe = |note: &&Value| {
         let what = note["what"].as_str().unwrap_or("");
@@ -232,7 +233,7 @@ pub fn has_its_probes(document: &Value) -> Result<(), Wrong> {
     }
 }
 
-/// The resource that a cause is about stands in the table of resources, with its victim.
+/// Check that the table of resources names the resource of each cause, with its victim.
 pub fn has_its_resources(document: &Value) -> Result<(), Wrong> {
     let rows = document["resources"].as_array().map_or(&[][..], Vec::as_slice);
     let is_paid = |name: &Value| rows.iter().any(|row| row["name"] == *name && row["paid_by"].is_string());
@@ -245,7 +246,7 @@ pub fn has_its_resources(document: &Value) -> Result<(), Wrong> {
     }
 }
 
-/// These rules could look: none of them says that it cannot tell.
+/// Check that none of these rules says "cannot tell".
 pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), Wrong> {
     list(document, "findings")?;
     let of_them = |finding: &&Value| rules.iter().any(|rule| finding["rule"] == rule.as_ref());
@@ -257,11 +258,11 @@ pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), Wro
     }
 }
 
-/// What these rules rule out, where they found nothing, is said with the evidence: each of them always does, unless the report
-/// shows the matter elsewhere; nothing shows all of them.
+/// Matters that a rule rules out with evidence when it found nothing. Each of these rules always does so, unless the report shows the
+/// matter elsewhere; no report shows all of them.
 const RULED_OUT: [&str; 3] = ["a CPU quota", "an affinity mask", "the hypervisor"];
 
-/// Somebody asked: of these matters one at least is ruled out.
+/// Check that the report rules out at least one of these matters.
 pub fn rules_out(document: &Value) -> Result<(), String> {
     let not = list(document, "ruled_out")?;
     if RULED_OUT.iter().any(|what| not.iter().any(|row| row["what"] == *what)) {
@@ -270,10 +271,10 @@ pub fn rules_out(document: &Value) -> Result<(), String> {
     Err(format!("nothing is ruled out, not one of {RULED_OUT:?}"))
 }
 
-/// Commands of a finding lift the limits of just these cgroups.
+/// Whether the commands of a finding lift the limits of exactly these cgroups.
 #[must_use]
 pub fn lifts(finding: &Value, groups: &[String]) -> bool {
-    /// What the files of limits are called.
+    /// Prefixes of the files with limits.
     const FILES: [&str; 4] = ["cpu.", "memory.", "blkio.", "io."];
     let fixes = finding["fixes"].as_array();
     let commands: Vec<&str> = fixes.into_iter().flatten().filter_map(|fix| fix["command"].as_str()).collect();
@@ -283,7 +284,7 @@ pub fn lifts(finding: &Value, groups: &[String]) -> bool {
         && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
 }
 
-/// Each CPU that is told of was measured, and there are some.
+/// Check that each reported CPU was measured, and that there is at least one.
 pub fn has_measured(document: &Value) -> Result<(), String> {
     let cpus = list(document, "cpus")?;
     match cpus.iter().all(|cpu| cpu["million_s"].as_f64().is_some_and(|took| took > 0.0)) && !cpus.is_empty()
@@ -293,13 +294,13 @@ pub fn has_measured(document: &Value) -> Result<(), String> {
     }
 }
 
-/// Of what a group's tasks used, so much is seen at least, and so many times as much at most: a group does not use the
-/// same in each second, and its counter is read around the look, not at the window's edges.
+/// Reported CPU time of a group, as a share of its counter, at least and at most: a group does not use the same CPU time in each second,
+/// and the counter is read before and after the run, not at the window's edges.
 const SEEN: [f64; 2] = [0.4, 2.5];
-/// What the edges of a window are worth.
+/// Tolerance for the edges of a window.
 const EDGE: Duration = Duration::from_millis(100);
 
-/// A cgroup, and what its tasks used in the window by its own counter.
+/// A cgroup, and the CPU time of its tasks in the window by its own counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     /// Its path.
@@ -309,7 +310,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// It was looked at: its row of the account tells what its tasks used.
+    /// Check that its row of the account reports the CPU time of its tasks.
     pub fn is_in(&self, document: &Value) -> Result<(), String> {
         let rows = list(document, "account.by_cgroup")?;
         let (used, edge) = (self.used.as_secs_f64(), EDGE.as_secs_f64());
@@ -317,7 +318,7 @@ impl Sight {
             ["cpu_s", "runnable_s", "uninterruptible_s"].iter().filter_map(|name| row[*name].as_f64()).sum()
         };
         let Some(row) = rows.iter().find(|row| row["id"] == *self.group) else {
-            // Only the largest are reported: who used less than each of a long list is not among them.
+            // The document reports only the largest groups: a group that used less than each of a long list is not in it.
             let least = rows.iter().map(all).fold(f64::INFINITY, f64::min);
             let is_small = used <= edge || (rows.len() >= LONG && used <= least);
             return if is_small {
@@ -340,7 +341,7 @@ impl Sight {
     }
 }
 
-/// Rows of a list of cgroups that may have been cut.
+/// A list of cgroups with so many rows may have been cut.
 const LONG: usize = 8;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ fn an_absent_list_is_an_error_and_an_empty_one_is_not() {
     }
     assert!(has_its_probes(&json!({})).is_err() && could_tell(&json!({}), &["spin"]).is_err());
     let nobody = with(|document| document["account"]["by_cgroup"] = json!([]));
-    assert!(is_exam(&nobody, 0).unwrap_err().contains("nobody was seen"));
+    assert!(is_exam(&nobody, 0).unwrap_err().contains("no task was seen"));
 }
 
 #[test]

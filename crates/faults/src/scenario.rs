@@ -1,4 +1,4 @@
-//! One pathology, its healthy twin or its false-positive control, with the switch that puts the fault on and lifts it.
+//! One pathology, its healthy twin or its false-positive control, with the switch that turns the fault on and off.
 
 use std::any::Any;
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum Kind {
     SwapIn,
 }
 
-/// What is made of a fault.
+/// The forms of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     /// The victim loses time.
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// Where a scenario is set.
+/// The surroundings of a scenario.
 pub struct TestBed<'fence> {
     /// The fence around it.
     pub fence: &'fence Fence,
@@ -71,22 +71,22 @@ pub struct TestBed<'fence> {
 }
 
 impl<'fence> TestBed<'fence> {
-    /// A scenario with the fence for itself.
+    /// A scenario with the whole fence for itself.
     #[must_use]
     pub fn alone(fence: &'fence Fence) -> Self {
         TestBed { fence, memory: 448 << 20 }
     }
 }
 
-/// Puts the fault on (true) or lifts it (false).
+/// Turns the fault on (true) or off (false).
 pub type Switch = Box<dyn FnMut(&mut Victim, bool) -> io::Result<()>>;
-/// Reads the counter that a careless observer would take for a loss.
+/// Reads the counter that a naive observer would take for a loss.
 pub type Counter = Box<dyn Fn(&Victim) -> io::Result<u64>>;
 
-/// A scenario that runs.
+/// A running scenario.
 pub struct Scenario {
     pub(crate) victim: Victim,
-    /// Server and the like. Ended after the victim.
+    /// Servers and similar processes. They end after the victim.
     pub(crate) others: Vec<Victim>,
     pub(crate) group: Group,
     pub(crate) kind: Kind,
@@ -95,14 +95,14 @@ pub struct Scenario {
     pub(crate) switch: Switch,
     pub(crate) counter: Option<Counter>,
     pub(crate) without: Vec<Span>,
-    /// Cgroups whose limit must change, where it is not just the victim's: the one that binds first, then the others.
+    /// Cgroups whose limit must change, if that is not just the victim's: the one that binds first, then the others.
     pub(crate) limits: Vec<String>,
-    /// Swap and the like: taken back after the victims have ended.
+    /// Swap and similar resources: released after the victims have ended.
     pub(crate) _belongings: Vec<Box<dyn Any>>,
 }
 
 impl Scenario {
-    /// Draw one, set it up, and let its victims work; the fault is not yet on.
+    /// Draw a scenario, set it up, and start its victims; the fault is not yet on.
     pub fn set(testbed: &TestBed<'_>, kind: Kind, form: Form, draw: &mut Draw) -> io::Result<Self> {
         testbed.fence.check_time()?;
         let mut scenario = match kind {
@@ -119,36 +119,36 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Put the fault on (a twin: the harmless setting).
+    /// Turn the fault on (a twin: the harmless setting).
     pub fn impose(&mut self) -> io::Result<()> {
         (self.switch)(&mut self.victim, true)
     }
 
-    /// Lift the fault, and wait until every task of the victim moves again.
+    /// Turn the fault off, and wait until every task of the victim makes progress again.
     pub fn lift(&mut self) -> io::Result<()> {
         (self.switch)(&mut self.victim, false)?;
         self.victim.until_it_moves()
     }
 
-    /// With the fault lifted: let it work for `length`, as the measure of the rate without.
+    /// Let the victims work for `length` with the fault off, to measure the rate without it.
     pub fn work_without(&mut self, length: Duration) {
         self.without.push(clock::span_of(length));
     }
 
-    /// What the victim lost in a window.
+    /// Time that the victim lost in a window.
     #[must_use]
     pub fn truth(&self, window: Span) -> Truth {
         self.truth_of(window, &self.without)
     }
 
-    /// The same, with spans that somebody else knows to be without the fault.
+    /// The same, with spans that the caller knows to be without the fault.
     #[must_use]
     pub fn truth_of(&self, window: Span, without: &[Span]) -> Truth {
         Truth::reported_by(self.victim.ledger(), window, without)
     }
 
-    /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the halves of
-    /// the window. Then nothing smaller can be reported.
+    /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the halves of the
+    /// window. A smaller loss cannot be measured then.
     #[must_use]
     pub fn drift(&self, window: Span) -> f64 {
         let halves = window.slices(window.length() / 2);

@@ -1,4 +1,4 @@
-//! What a victim process is told to do, as the harness writes it down for it.
+//! The orders for a victim process, as the harness writes them.
 
 use std::path::PathBuf;
 
@@ -12,32 +12,33 @@ use crate::spinners;
 pub struct Spec {
     /// Name of its threads (at most 15 bytes).
     pub comm: String,
-    /// How many threads do the work.
+    /// Number of threads that do the work.
     pub threads: usize,
-    /// Each is a process of its own.
+    /// Each worker is a process of its own.
     pub apart: bool,
     pub work: Work,
     /// `cgroup.procs` files to join before anything else.
     pub join: Vec<PathBuf>,
-    /// Of workers that are processes of their own: the same for each, dealt out in turn; empty: they stay where the first is.
+    /// For workers that are processes of their own: more such files, one set for each worker in turn; empty: they stay in the first
+    /// process's cgroups.
     pub among: Vec<Vec<PathBuf>>,
     /// Inherited descriptor of its ledger.
     pub ledger: i32,
     pub network: Network,
     /// CPU turns (`work::cpu`) that take a microsecond on an idle CPU.
     pub turns_per_us: f64,
-    /// Its life ends after so many seconds, whatever happens.
+    /// Its life ends after this many seconds, whatever happens.
     pub lifetime_s: u32,
 }
 
-/// In which network namespace a victim lives.
+/// The network namespace of a victim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// Where the harness is; it sends nothing.
+    /// The namespace of the harness; the victim sends nothing.
     Shared,
     /// A new one, with `lo` up.
     Own,
-    /// That of another victim (`/proc/PID/ns/net`).
+    /// The namespace of another victim (`/proc/PID/ns/net`).
     Of(u32),
 }
 
@@ -47,15 +48,15 @@ pub enum Network {
 pub enum Work {
     /// Compute for `burst_us` of CPU, then sleep `rest_us` (0: never).
     Spin { burst_us: u64, rest_us: u64 },
-    /// Compute for `burst_us` at each tick of a clock that all threads share. A tick that is missed is not made up.
+    /// Compute for `burst_us` at each tick of a clock that all threads share. A missed tick is not made up for.
     Paced { burst_us: u64, every_us: u64 },
     /// Read a file again and again through the page cache, with `burst_us` of CPU for each block.
     Reread { file: PathBuf, block: u64, random: bool, burst_us: u64 },
-    /// Read the next block of a file at each tick; what was read is never read again.
+    /// Read the next block of a file at each tick; no block is read twice.
     Stream { file: PathBuf, block: u64, every_us: u64 },
     /// Read or write a file, past the page cache.
     Direct { file: PathBuf, block: u64, how: Direct },
-    /// Write the next block of a file, which never holds more than `most` bytes; after each `each` of them fsync, and rest.
+    /// Write the next block of a file, which never holds more than `most` bytes; fsync after every `each` blocks, and rest.
     Sync { file: PathBuf, block: u64, each: u64, most: u64, rest_us: u64 },
     /// `count` direct reads at each tick.
     DirectPaced { file: PathBuf, block: u64, count: u64, every_us: u64 },
@@ -63,76 +64,76 @@ pub enum Work {
     Serve { port: u16, backlog: u32 },
     /// Connect, close, think, and again.
     Connect { port: u16, think_us: u64 },
-    /// Compute at each tick, and send off a connect that nobody waits for.
+    /// Compute at each tick, and send a connect without waiting for its result.
     Fling { port: u16, burst_us: u64, every_us: u64 },
     /// Touch the pages of a region again and again, with `burst_us` of CPU for 16 pages.
     Touch { bytes: u64, burst_us: u64, random: bool },
-    /// Touch `hot` bytes at each tick; write `cold` bytes once and never look at them again, and a few more each tick.
+    /// Touch `hot` bytes at each tick; write `cold` bytes once and never read them again, and a few more each tick.
     Hoard { hot: u64, cold: u64, more: u64, burst_us: u64, every_us: u64 },
     /// Send `count` datagrams of `bytes` to a port of the loopback at each tick.
     Flood { port: u16, bytes: u64, count: u64, every_us: u64 },
     /// Receive datagrams on a port, and compute for `burst_us` over each.
     Drain { port: u16, burst_us: u64 },
-    /// Compute at each tick, beside `tasks` threads that wake once in `idle_us` and sleep again.
+    /// Compute at each tick, beside `tasks` threads that wake up once in `idle_us` and sleep again.
     Herd { tasks: u64, idle_us: u64, burst_us: u64, every_us: u64 },
-    /// Start a process that computes for `burst_us` and ends, wait for it, and again.
+    /// Start a process that computes for `burst_us` and ends, wait for it, repeat.
     Fork { burst_us: u64 },
-    /// Open a file, close it, rest, and again.
+    /// Open a file, close it, rest, repeat.
     Open { file: PathBuf, rest_us: u64 },
-    /// Read a small file, rest, and again; how long each read took is noted.
+    /// Read a small file, rest, repeat; record how long each read took.
     Read { file: PathBuf, rest_us: u64 },
-    /// Read all of a file, rest, and again; the CPU time of its reads is noted.
+    /// Read a whole file, rest, repeat; record the CPU time of its reads.
     ReadWhole { file: PathBuf, rest_us: u64 },
-    /// Get `bytes` of memory, write to each page, give all back, sleep `rest_us`, and again.
+    /// Allocate `bytes` of memory, write to each page, free all of it, sleep `rest_us`, repeat.
     Churn { bytes: u64, rest_us: u64 },
     /// Read messages of `bytes` from one connection, and compute or sleep between two reads (`Word::AcceptPause`).
     Pull { port: u16, bytes: u64, sleeps: bool },
-    /// Send messages of `bytes` to oneself over one connection, which loses so many segments in a thousand.
+    /// Send messages of `bytes` to itself over one connection, which loses so many segments in a thousand.
     Lossy { port: u16, per_mille: u32, bytes: u64, every_us: u64 },
     /// Send a message of `bytes` over one connection at each tick.
     Push { port: u16, bytes: u64, every_us: u64 },
-    /// Wait for each other in a chain.
+    /// Wait for other threads in a chain.
     LockChain(Box<Plan>),
-    /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible
-    /// sleep), and again. 2: the same, and the process computes. 0: sleep.
+    /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, stop until it has ended (vfork: in uninterruptible sleep),
+    /// repeat. 2: the same, and the process computes. 0: sleep.
     Vfork { child_us: u64 },
-    /// Compute beside `tasks` threads that wake once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a
-    /// tenth of the time.
+    /// Compute beside `tasks` threads that wake up once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a tenth of the
+    /// time.
     Few { tasks: u64, idle_us: u64 },
     /// Wait by spinning.
     Spinner(Box<spinners::Plan>),
-    /// Compute, with `size` words of memory, and rest after each piece.
+    /// Compute with `size` words of memory, and rest after each piece.
     Loop { each: spinners::Loop, size: usize, rest_us: u64 },
-    /// Answer requests on a socket from an event loop. `Word::Mode` 1: after a sleep of `sleep_us`, and an answer from `upstream`.
+    /// Answer requests on a socket from an event loop. `Word::Mode` 1: first sleep `sleep_us`, and wait for an answer from `upstream`.
     Answer { at: Place, burst_us: u64, sleep_us: u64, upstream: Option<Place> },
-    /// Answer requests by so many threads, which take them from a queue. `Word::Mode` 1: after a sleep of `sleep_us`. 2: each opens `fifo`, which nobody
-    /// ever writes to, and so answers no more.
+    /// Answer requests with several threads, which take them from a queue. `Word::Mode` 1: after a sleep of `sleep_us`. 2: each thread
+    /// opens `fifo`, which has no writer, and so answers no more.
     Pool { at: Place, threads: u64, sleep_us: u64, fifo: PathBuf },
-    /// The same by so many processes, each of which takes one connection at a time. Without `fifo` each looks at its client through an epoll, and
-    /// waits at another.
+    /// Answer requests with several processes, each of which takes one connection at a time. Without `fifo`, each process waits for its
+    /// client through an epoll, and for the event at another epoll.
     Prefork { at: Place, processes: u64, sleep_us: u64, fifo: Option<PathBuf> },
-    /// Answer requests while holding a lock that another thread needs for its own work, as those of an interpreter do. `Word::Mode` 1: that works
-    /// for `hold_us` at a time, and rests.
+    /// Answer requests while holding a lock that another thread needs for its own work, as in an interpreter. `Word::Mode` 1: that thread
+    /// works for `hold_us` at a time, and rests.
     Interpreter { at: Place, hold_us: u64, rest_us: u64 },
-    /// Say of each file of a folder who may open it (fanotify(7)). `Word::Mode` 1: after a sleep.
+    /// Grant or refuse each open of a file in a folder (fanotify(7)). `Word::Mode` 1: after a sleep.
     Guard { dir: PathBuf, sleep_us: u64 },
     /// Answer each request with a block of a file, read past the page cache.
     Fetch { at: Place, file: PathBuf, block: u64 },
-    /// Ask, wait for the answer, and ask again.
+    /// Send a request, wait for the answer, repeat.
     Ask { at: Place },
-    /// The same, over a connection for each question, with a rest after it.
+    /// The same, with a new connection for each request, and a rest after it.
     Visit { at: Place, rest_us: u64 },
     /// Read the kernel's audit records. `Word::Mode` 1: with a sleep after each.
     ReadAudit { sleep_us: u64 },
-    /// Make a system call of which such a record is written, and rest.
+    /// Make a system call that causes such a record, and rest.
     Audited { rest_us: u64 },
-    /// Mount the file system in a file. `Word::Mode` 1: it is frozen.
+    /// Mount the file system in a file. `Word::Mode` 1: freeze it.
     Frozen { image: PathBuf, dir: PathBuf },
-    /// Take a file's lock, keep it for `hold_us`, asleep or at work, let go of it, rest, and again.
+    /// Take a file's lock, hold it for `hold_us`, asleep or at work, release it, rest, repeat.
     Lock { file: PathBuf, how: FileLock, hold_us: u64, asleep: bool, rest_us: u64 },
-    /// Be the tracer of a process from `Word::Mode` 1 on, and look at each of its system calls.
+    /// Trace a process from `Word::Mode` 1 on, and stop it at each of its system calls.
     Trace { pid: u32 },
-    /// Serve a file system of one file. `Word::Mode` 1: sleep over each read of it.
+    /// Serve a file system of one file. `Word::Mode` 1: sleep before each read is answered.
     Fuse { dir: PathBuf, sleep_us: u64 },
 }
 
@@ -141,18 +142,18 @@ pub enum Work {
 pub enum FileLock {
     /// flock(2).
     Flock,
-    /// fcntl(2), F_SETLKW: of a byte range.
+    /// fcntl(2), F_SETLKW: on a byte range.
     Record,
-    /// flock(2) that does not wait, tried again after sleeps that grow.
+    /// flock(2) that does not wait; the task sleeps for growing times and tries again.
     Retried,
 }
 
-/// Where a service listens.
+/// The address of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// A unix socket.
     Path(PathBuf),
-    /// A port of the loopback.
+    /// A port on the loopback.
     Port(u16),
 }
 
@@ -163,6 +164,6 @@ pub enum Direct {
     Read,
     /// O_DIRECT writes over blocks that exist.
     Write,
-    /// Plain reads of what was dropped from the cache (`posix_fadvise`) just before.
+    /// Plain reads of blocks that were evicted from the cache (`posix_fadvise`) just before.
     Uncached,
 }

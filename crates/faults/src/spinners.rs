@@ -1,9 +1,8 @@
-//! Programs that wait by spinning, and programs that work as hard and get something done.
+//! Programs that wait by spinning, and programs that work as hard and do useful work.
 //!
-//! The truth is reported by the programs' own clocks: a spinner reads its threads' CPU clocks where its wait begins and
-//! ends, so that what it spent spinning is known to the microsecond, whatever else the host does ([`Account`]). Where a
-//! runtime spins inside itself (Erlang), the same load is run without spinning, and the difference is the truth.
-//! Honest programs count what they get done.
+//! The truth comes from the programs' own clocks: a spinner reads its threads' CPU clocks where its wait begins and ends, so the time that
+//! it spent spinning is known to the microsecond, whatever else the host does ([`Account`]). Where a runtime spins inside itself (Erlang),
+//! the same load is run without spinning, and the difference is the truth. Honest programs count their progress.
 
 mod account;
 mod loops;

@@ -1,4 +1,4 @@
-//! Stand-ins for whyslow: programs that answer without having looked. A test that one of them passes proves nothing.
+//! Stand-ins for whyslow: programs that answer without observing the host. A test that a stand-in passes proves nothing.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::said::{RISKS, RULES, Verb};
 use crate::{clock, sys};
 
-/// One that answers all questions alike.
+/// A stand-in that answers every question the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandIn {
-    /// It prints an empty list, and nothing else.
+    /// It prints only an empty list.
     Bare,
-    /// It prints a whole document, in which nothing is said of anybody.
+    /// It prints a complete document without any finding.
     Silent,
-    /// It prints a whole document that cannot tell anything.
+    /// It prints a complete document that says "cannot tell" everywhere.
     Blind,
-    /// It prints a whole document that accuses each task, cgroup and CPU by each rule.
+    /// It prints a complete document that accuses each task, cgroup and CPU by each rule.
     Accuser,
 }
 
@@ -27,9 +27,9 @@ pub enum StandIn {
 pub struct Subject {
     /// "task", "cgroup", "cpu".
     pub kind: &'static str,
-    /// As whyslow has it.
+    /// Its id in whyslow's documents.
     pub id: String,
-    /// As people call it.
+    /// Its name for people.
     pub name: String,
 }
 
@@ -59,7 +59,7 @@ impl StandIn {
     /// All of them.
     pub const ALL: [StandIn; 4] = [StandIn::Bare, StandIn::Silent, StandIn::Blind, StandIn::Accuser];
 
-    /// What it says of a host with these subjects, and its exit status. `lost_s`: what it says everybody lost.
+    /// Its document about a host with these subjects, and its exit status. `lost_s`: the loss that it reports for each subject.
     #[must_use]
     pub fn says(self, verb: Verb, of: &[Subject], lost_s: f64) -> (Value, i32) {
         let mut document = whole();
@@ -81,12 +81,12 @@ impl StandIn {
     }
 }
 
-/// All that somebody could be accused by.
+/// All rules that can accuse a subject.
 fn all_rules() -> impl Iterator<Item = &'static str> {
     RULES.into_iter().chain(RISKS)
 }
 
-/// All that a document must have, and nobody in it.
+/// All fields that a document must have, without any subject.
 #[must_use]
 pub fn whole() -> Value {
     json!({
@@ -110,7 +110,7 @@ pub fn cause(rule: &str, victim: &Subject, lost_s: f64) -> Value {
 }
 
 fn blind(rule: &str) -> Value {
-    json!({"kind": "cannot_tell", "rule": rule, "title": "nobody looked", "lost_s": null, "share": null,
+    json!({"kind": "cannot_tell", "rule": rule, "title": "nothing was observed", "lost_s": null, "share": null,
         "victim": {"kind": "host", "id": "", "name": "the host"}, "culprit": null, "chain": [], "check": [],
         "fixes": []})
 }
@@ -136,10 +136,10 @@ fn cpu(who: &Subject) -> Value {
     json!({"cpu": who.id.parse::<u32>().unwrap_or(0), "slow": 4.0, "slow_against": "all", "reasons": ["all"]})
 }
 
-/// The environment in which a program that says [`may_become_victim!`](crate::may_become_victim) is a stand-in.
+/// The environment variable that turns a program with [`may_become_victim!`](crate::may_become_victim) into a stand-in.
 pub const ENV: &str = "WHYSLOW_STAND_IN";
 
-/// A script that is run like whyslow: this program, as a stand-in.
+/// A script in place of whyslow that starts this program as a stand-in.
 pub fn script(dir: &Path, which: StandIn) -> io::Result<std::path::PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     fs::create_dir_all(dir)?;
@@ -150,7 +150,7 @@ pub fn script(dir: &Path, which: StandIn) -> io::Result<std::path::PathBuf> {
     Ok(path)
 }
 
-/// Be the stand-in that is asked for, for the rest of this process's life. Else return.
+/// Be the requested stand-in for the rest of this process's life. Without a request, return.
 pub(crate) fn become_if_asked() {
     let Some(which) = std::env::var_os(ENV) else { return };
     let which = StandIn::ALL.into_iter().find(|one| which.to_str() == Some(&*format!("{one:?}")));
@@ -162,7 +162,7 @@ pub(crate) fn become_if_asked() {
     sys::leave(status);
 }
 
-/// Before `main` the arguments are not yet where `std::env::args` looks for them on every system.
+/// Before `main`, not every system has the arguments where `std::env::args` reads them.
 fn arguments() -> Vec<String> {
     let text = fs::read("/proc/self/cmdline").unwrap_or_default();
     let words = text.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
@@ -170,7 +170,7 @@ fn arguments() -> Vec<String> {
 }
 
 impl StandIn {
-    /// Look for as long as it is told to, at nothing, and say it. Of the host's subjects it knows those that /proc lists.
+    /// Sleep for the requested window without observing, and print the document. It knows the subjects of the host that /proc lists.
     fn live(self, words: &[String]) -> io::Result<i32> {
         let seconds = words
             .windows(2)
@@ -179,7 +179,7 @@ impl StandIn {
         let seconds: u64 = seconds.unwrap_or(1);
         let began = std::time::SystemTime::now();
         let until = clock::now() + seconds * 1_000_000_000;
-        // Looking costs something.
+        // Observing costs CPU time.
         while clock::now() < until - seconds * 900_000_000 {}
         sys::sleep_until(until);
         let (mut document, status) = self.says(Verb::of(words), &of_this_host(), seconds as f64);

@@ -1,6 +1,7 @@
-//! What every report must hold, whatever it is about: it never says two things of one matter, and its times add up.
+//! What must hold in every report, whatever it is about: it never contradicts itself, and its times add up.
 //!
-//! Asked of the JSON alone, by names that are written down here again: a rule that forgets what shows its matter is found.
+//! Works on the JSON alone, with names that are written down here a second time: this finds a rule that does not know which edges show its
+//! matter.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::said;
 
-/// What a report rules out, and the edges of chains and parts of wall time that show it all the same.
+/// Each matter that a report can rule out, and the edges of chains and parts of wall time that show it nevertheless.
 const SHOWN_BY: &[(&str, &[&str])] = &[
     ("a CPU quota", &["quota", "cpu-quota"]),
     ("a limit on block I/O", &["io-throttle"]),
@@ -18,17 +19,17 @@ const SHOWN_BY: &[(&str, &[&str])] = &[
     ("swap", &["swap-in"]),
     ("too many dirty pages", &["dirty-throttling"]),
     ("IRQ latency", &["wakeup-latency"]),
-    // At its cgroup's limit it is another matter, and has the same edge: told apart by what is waited for.
+    // Reclaim at a cgroup's limit is another matter with the same edge: the thing that is waited for differs.
     ("memory pressure on the host", &["reclaim: memory to be reclaimed"]),
 ];
-/// So much of the window may be shown of what is ruled out: as the program says it, and room for rounding.
+/// Share of the window that may be shown of a ruled-out matter: the program's own bound, plus rounding.
 const SHOWN: f64 = 0.0101;
-/// The account lists so many cgroups at most: where it lists fewer its tasks are all there were.
+/// The account lists at most this many cgroups: if it lists fewer, there were no more.
 const LISTED: usize = 8;
-/// The document's seconds are rounded to a microsecond each.
+/// The document rounds each of its seconds to a microsecond.
 const ROUNDED: f64 = 2e-6;
 
-/// Every way in which this report does not hold together; empty: it does.
+/// Every way in which this report is inconsistent; empty if it is consistent.
 #[must_use]
 pub fn broken(document: &Value) -> Vec<String> {
     let mut wrong = contradicts(document);
@@ -37,7 +38,7 @@ pub fn broken(document: &Value) -> Vec<String> {
     wrong
 }
 
-/// Every way in which it says two things of one matter: also of numbers that make no sense it must not.
+/// Every way in which it contradicts itself: a report must not do so even with absurd numbers.
 #[must_use]
 pub fn contradicts(document: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -49,10 +50,10 @@ pub fn contradicts(document: &Value) -> Vec<String> {
     wrong
 }
 
-/// A report as one test or another has it: it must hold together.
+/// Asserts that a report is consistent.
 ///
 /// # Panics
-/// If it does not.
+/// If it is not.
 pub fn must_hold(document: &Value) {
     let wrong = broken(document);
     assert!(wrong.is_empty(), "a report that does not hold together: {wrong:#?}");
@@ -73,15 +74,17 @@ pub fn adds_up(document: &Value) -> Vec<String> {
     wrong
 }
 
-/// What a loss overlaps with is reported in the same report.
+/// A loss that a cause overlaps with must be in the same report.
 fn overlaps(document: &Value, wrong: &mut Vec<String>) {
     let causes = || items(&document["findings"]).filter(|finding| finding["kind"] == "cause");
     for (cause, other) in
         causes().flat_map(|cause| items(&cause["overlaps"]).map(move |other| (cause, other)))
     {
         if !causes().any(|reported| reported["rule"] == *other) {
-            wrong
-                .push(format!("a loss by {} overlaps with one by {other}, which is not told", cause["rule"]));
+            wrong.push(format!(
+                "a loss by {} overlaps with one by {other}, which is not reported",
+                cause["rule"]
+            ));
         }
     }
 }
@@ -94,8 +97,8 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64()
 }
 
-/// A task that findings are about, as victim or culprit, has one name. A chain's tasks are called as they were when they waited:
-/// a program that executes another has two names there.
+/// A task that findings name as victim or culprit has one name. The tasks of a chain have the names that they had while they waited: a
+/// program that executes another program has two names there.
 fn names(document: &Value, wrong: &mut Vec<String>) {
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     let subjects = items(&document["findings"]).flat_map(|finding| [&finding["victim"], &finding["culprit"]]);
@@ -110,7 +113,7 @@ fn names(document: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// Several workers of a pool that are alike are called so, by the pid of one: "worker-*".
+/// Similar workers of a pool share a name, with the pid of one: "worker-*".
 fn numberless(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars().map(|c| if c.is_ascii_digit() { '*' } else { c }) {
@@ -121,16 +124,16 @@ fn numberless(name: &str) -> String {
     out
 }
 
-/// A name without what is said of it: "sh (60 %) and cat (40 %)" is about sh, "kworker/0:1 (writeback)" of the worker.
+/// A name without its annotation: "sh (60 %) and cat (40 %)" is about sh, "kworker/0:1 (writeback)" about the worker.
 fn bare(name: &str) -> &str {
     let end = [" (", ", ", " and "].iter().filter_map(|mark| name.find(mark)).min().unwrap_or(name.len());
     let name = name.get(..end).unwrap_or(name);
-    // A worker is called by its queue, too, while it works for it.
+    // While a worker works for a queue, its name contains the queue.
     let queue = name.starts_with("kworker/").then(|| name.find(['+', '-'])).flatten();
     name.get(..queue.unwrap_or(name.len())).unwrap_or(name)
 }
 
-/// Nobody loses more than he lives: all tasks together no more than the window times their number.
+/// No task loses more than its lifetime: all tasks together lose at most the window times their number.
 fn lost_by_somebody(document: &Value, wrong: &mut Vec<String>) {
     let rows = document["account"]["by_cgroup"].as_array().map_or(0, Vec::len);
     let tasks: f64 = items(&document["account"]["by_cgroup"]).filter_map(|row| number(&row["tasks"])).sum();
@@ -172,7 +175,7 @@ fn ruled_out(document: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// Time of parts of this kind; what is below one is in it.
+/// Time of parts of this kind; a part contains the parts below it.
 fn of_parts(list: &Value, is_one: &dyn Fn(&Value) -> bool) -> f64 {
     let time = |part: &Value| match is_one(part) {
         true => number(&part["time_s"]).unwrap_or(0.0),

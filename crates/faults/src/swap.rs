@@ -1,4 +1,4 @@
-//! Swap of a test's own: one file or one zram device, gone with the test.
+//! Swap that belongs to a test: one file or one zram device, removed with the test.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use crate::{host, sys};
 pub const FILE: &str = "swap";
 /// An empty file of this name and a number says that the zram device of that number belongs to the test.
 pub const ZRAM_MARK: &str = "zram-";
-/// No test has more.
+/// Largest swap of a test.
 pub const AT_MOST: u64 = 512 << 20;
 
 const CONTROL: &str = "/sys/class/zram-control";
@@ -28,16 +28,16 @@ impl SwapSpace {
     /// Swap on a file in `dir`.
     pub fn on_file(dir: &Path, size: u64) -> io::Result<Self> {
         let path = dir.join(FILE);
-        // Written in full: the kernel refuses swap files with holes.
+        // Written completely: the kernel refuses swap files with holes.
         host::make_file(&path, size.min(AT_MOST))?;
         let space = SwapSpace { path, zram: None, mark: PathBuf::new() };
         space.begin(size.min(AT_MOST))?;
         Ok(space)
     }
 
-    /// Swap on a new zram device, noted in `dir`.
+    /// Swap on a new zram device, recorded in `dir`.
     pub fn on_zram(dir: &Path, size: u64) -> io::Result<Self> {
-        // Reading hot_add makes a device and tells its number.
+        // Reading hot_add makes a device and returns its number.
         let text = fs::read_to_string(format!("{CONTROL}/hot_add"))?;
         let id: u32 = text.trim().parse().map_err(io::Error::other)?;
         let mark = dir.join(format!("{ZRAM_MARK}{id}"));
@@ -88,7 +88,7 @@ impl Drop for SwapSpace {
     }
 }
 
-/// Take back a zram device that a test made.
+/// Remove a zram device that a test made.
 pub fn remove_zram(id: u32) {
     let _ = sys::swap_off(Path::new(&format!("/dev/zram{id}")));
     let _ = fs::write(format!("/sys/block/zram{id}/reset"), "1");

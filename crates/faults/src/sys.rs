@@ -1,4 +1,4 @@
-//! System calls that std does not have, each wrapped once, each with std's errors.
+//! System calls that std does not offer, each wrapped once, each with std's errors.
 
 mod cpu_clock;
 pub(crate) mod futex;
@@ -48,7 +48,7 @@ pub fn sleep_us(us: u64) {
     sleep_until(monotonic_ns() + us * 1000);
 }
 
-/// Wait until a child of ours has ended, for so long at most; it is not reaped.
+/// Wait until a child has ended, for at most `limit`; does not reap it.
 pub fn ends_within(pid: u32, limit: std::time::Duration) -> io::Result<bool> {
     let deadline = monotonic_ns().saturating_add(limit.as_nanos() as u64);
     // SAFETY: numbers only; the new descriptor is ours alone.
@@ -68,7 +68,7 @@ pub fn ends_within(pid: u32, limit: std::time::Duration) -> io::Result<bool> {
     }
 }
 
-/// Take what is left of a child of ours that has ended: how, and the CPU time that it and its own children used.
+/// Reap a child that has ended: its exit status, and the CPU time of the child and of its own children.
 pub fn reap(pid: u32) -> io::Result<(std::process::ExitStatus, std::time::Duration)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage.
@@ -94,7 +94,7 @@ pub fn thread_id() -> u64 {
     unsafe { libc::gettid() as u64 }
 }
 
-/// Let the calling thread go before others.
+/// Give the calling thread a high priority.
 pub fn be_prompt() -> io::Result<()> {
     // SAFETY: numbers only; 0 is the calling thread.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) }).map(drop)
@@ -124,7 +124,7 @@ pub fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
 }
 
-/// Be killed by SIGALRM after so many seconds.
+/// Let SIGALRM kill this process after so many seconds.
 pub fn die_after(seconds: u32) {
     // SAFETY: a number only.
     unsafe { libc::alarm(seconds) };
@@ -138,7 +138,7 @@ pub fn keep_over_exec(fd: RawFd) -> io::Result<()> {
 
 /// Write to a file that exists, without allocating: for use between fork and exec.
 pub fn write_file(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
-    // SAFETY: the path is a C string, the text has the length that is said, the descriptor is ours alone.
+    // SAFETY: the path is a C string, the text has the given length, the descriptor is ours alone.
     unsafe {
         let fd = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
         let written = libc::write(fd, text.as_ptr().cast(), text.len());
@@ -159,7 +159,7 @@ pub fn lock(fd: &impl AsRawFd) -> io::Result<()> {
     }
 }
 
-/// Take it if nobody has it; whether we have it now.
+/// Take the lock if it is free. Returns whether we have it now.
 pub fn try_lock(fd: &impl AsRawFd) -> io::Result<bool> {
     // SAFETY: the descriptor is open as long as `fd` is borrowed.
     match check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
@@ -168,7 +168,7 @@ pub fn try_lock(fd: &impl AsRawFd) -> io::Result<bool> {
     }
 }
 
-/// A file of memory without a name: it goes with the last process that has it.
+/// An unnamed file in memory: it is freed with the last process that has it open.
 pub fn memory_file(name: &str, size: u64) -> io::Result<OwnedFd> {
     let name = CString::new(name).map_err(io::Error::other)?;
     // SAFETY: the name is a C string; the new descriptor is ours alone.
@@ -193,7 +193,7 @@ pub fn map(fd: Option<RawFd>, size: usize) -> io::Result<*mut u8> {
 }
 
 /// # Safety
-/// `at` came from `map` with this size, and nobody uses it any more.
+/// `at` came from `map` with this size, and no code uses it any more.
 pub unsafe fn unmap(at: *mut u8, size: usize) {
     // SAFETY: promised by the caller.
     unsafe { libc::munmap(at.cast(), size) };
@@ -297,7 +297,7 @@ fn loopback(port: u16) -> libc::sockaddr_in {
 /// Listen on a port of the loopback.
 pub fn listen(socket: &OwnedFd, port: u16, backlog: i32) -> io::Result<()> {
     let address = loopback(port);
-    // SAFETY: the address outlives the call and has the size that is said.
+    // SAFETY: the address outlives the call and has the given size.
     check(unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -312,7 +312,7 @@ pub fn listen(socket: &OwnedFd, port: u16, backlog: i32) -> io::Result<()> {
 /// Connect to a port of 127.0.0.1.
 pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     let address = loopback(port);
-    // SAFETY: the address outlives the call and has the size that is said.
+    // SAFETY: the address outlives the call and has the given size.
     check(unsafe {
         libc::connect(
             socket.as_raw_fd(),
@@ -326,7 +326,7 @@ pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
 /// Wait until a connection is there, then take and close it. False: none came in time.
 pub fn accept_within(listener: &OwnedFd, ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd; null addresses mean that the peer's is not wanted.
+    // SAFETY: one valid pollfd; with null addresses the kernel does not return the peer's address.
     unsafe {
         if libc::poll(&mut poll, 1, ms) < 1 {
             return false;
@@ -344,7 +344,7 @@ pub fn accept_within(listener: &OwnedFd, ms: i32) -> bool {
 /// Close with a reset: no TIME_WAIT, so that a closed loop does not run out of ports.
 pub fn reset_on_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: the option outlives the call and has the size that is said.
+    // SAFETY: the option outlives the call and has the given size.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -362,13 +362,13 @@ pub fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// Stop a child of ours, or let it go on.
+/// Stop a child, or continue it.
 pub fn stop(pid: i32, stopped: bool) {
-    // SAFETY: numbers only. The caller has not waited for the child yet, so the pid is still its.
+    // SAFETY: numbers only. The caller has not waited for the child yet, so the pid is still the child's.
     unsafe { libc::kill(pid, if stopped { libc::SIGSTOP } else { libc::SIGCONT }) };
 }
 
-/// Attach to a child of our parent, and stop it. It goes on when we end.
+/// Attach to a child of our parent, and stop it. It continues when we end.
 pub fn hold_traced(pid: i32) -> io::Result<()> {
     // SAFETY: numbers only, and a place for a status.
     unsafe {
@@ -383,7 +383,7 @@ pub fn hold_traced(pid: i32) -> io::Result<()> {
     }
 }
 
-/// Attach to a process, and stop it at each of its system calls, until it or we end.
+/// Attach to a process, and stop it at each of its system calls, until one of the two ends.
 pub fn trace(pid: i32, mut each: impl FnMut() -> bool) -> io::Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
     let mut status = 0;
@@ -395,7 +395,7 @@ pub fn trace(pid: i32, mut each: impl FnMut() -> bool) -> io::Result<()> {
             && check(libc::waitpid(pid, &raw mut status, libc::__WALL)).is_ok()
             && libc::WIFSTOPPED(status)
         {
-            // Stops of the tracer's own are SIGTRAP; any other signal is for the tracee, which stops as it would alone.
+            // SIGTRAP stops come from tracing; any other signal is for the tracee, which stops as it would without a tracer.
             let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
             let (go_on, signal) = match (signal, event) {
                 (libc::SIGTRAP, _) => (libc::PTRACE_SYSCALL, 0),
@@ -408,7 +408,7 @@ pub fn trace(pid: i32, mut each: impl FnMut() -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts of our own: what is mounted from now on nobody else sees.
+/// A private mount namespace: other processes do not see later mounts.
 pub fn new_mounts() -> io::Result<()> {
     let none = std::ptr::null();
     // SAFETY: C strings that outlive the calls; the namespace that is changed is one of our own by then.
@@ -421,11 +421,11 @@ pub fn new_mounts() -> io::Result<()> {
 /// Freeze the file system of a folder, or thaw it: FIFREEZE and FITHAW (include/uapi/linux/fs.h).
 pub fn freeze(dir: &impl AsRawFd, frozen: bool) -> io::Result<()> {
     let request: libc::Ioctl = if frozen { 0xc004_5877 } else { 0xc004_5878 };
-    // SAFETY: a descriptor and a number; the argument is not looked at.
+    // SAFETY: a descriptor and a number; the kernel does not read the argument.
     check(unsafe { libc::ioctl(dir.as_raw_fd(), request, 0) }).map(drop)
 }
 
-/// Mount a file system that is served through this descriptor, where nobody else sees it: in a mount namespace of our own.
+/// Mount a file system that is served through this descriptor, in a mount namespace of our own, where other processes do not see it.
 pub fn mount_fuse(dir: &Path, device: RawFd) -> io::Result<()> {
     let dir = c_path(dir)?;
     let options = CString::new(format!("fd={device},rootmode=40000,user_id=0,group_id=0"))?;
@@ -451,7 +451,7 @@ pub fn make_fifo(path: &Path) -> io::Result<()> {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
-/// Be asked for leave before a file of a folder is opened.
+/// Request permission events for the files of a folder: the kernel asks before a file is opened.
 pub fn fanotify(dir: &Path) -> io::Result<OwnedFd> {
     let dir = c_path(dir)?;
     // SAFETY: a C string that outlives the calls; the new descriptor is ours alone.
@@ -465,15 +465,15 @@ pub fn fanotify(dir: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Wait for such questions: the files, opened for us.
+/// Wait for permission events: returns the files, opened for us.
 pub fn asked_for_leave(group: &OwnedFd) -> io::Result<Vec<RawFd>> {
     const SIZE: usize = size_of::<libc::fanotify_event_metadata>();
     let mut events = [0_u8; 16 * SIZE];
-    // SAFETY: the buffer is ours, and as long as told.
+    // SAFETY: the buffer is ours, and has the given length.
     let read = unsafe { libc::read(group.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     let fd = |event: &[u8]| {
-        // SAFETY: as many bytes as the struct of numbers has; it need not be aligned.
+        // SAFETY: the buffer holds the bytes of the struct of numbers, which need not be aligned.
         let event: libc::fanotify_event_metadata =
             unsafe { event.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() };
         event.fd
@@ -481,7 +481,7 @@ pub fn asked_for_leave(group: &OwnedFd) -> io::Result<Vec<RawFd>> {
     Ok(events.get(..read).unwrap_or_default().chunks_exact(SIZE).map(fd).filter(|fd| *fd >= 0).collect())
 }
 
-/// Give it for one of them.
+/// Grant the permission for one of them.
 pub fn give_leave(group: &OwnedFd, file: RawFd) -> io::Result<()> {
     let response = libc::fanotify_response { fd: file, response: libc::FAN_ALLOW };
     let size = size_of::<libc::fanotify_response>();
@@ -490,26 +490,26 @@ pub fn give_leave(group: &OwnedFd, file: RawFd) -> io::Result<()> {
     usize::try_from(wrote).map(drop).map_err(|_| io::Error::last_os_error())
 }
 
-/// One's own I/O priority (ioprio_get): a call that hardly anybody makes.
+/// Read the own I/O priority (ioprio_get): a call that few programs make.
 pub fn own_io_priority() {
     const WHO_PROCESS: libc::c_long = 1;
     // SAFETY: numbers only.
     unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0 as libc::c_long) };
 }
 
-/// How little a thread's weight among the others of its cgroup is: 0 as all, 19 the least.
+/// Set a thread's nice value: 0 is the default, 19 gives it the least weight in its cgroup.
 pub fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
     // SAFETY: numbers only.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, nice) }).map(drop)
 }
 
-/// Begin a session of one's own, between fork and exec.
+/// Begin a new session, between fork and exec.
 pub fn new_session() -> io::Result<()> {
     // SAFETY: no arguments.
     check(unsafe { libc::setsid() }).map(drop)
 }
 
-/// Take a lock of a file's first byte (F_SETLKW) for oneself alone, or let go of it.
+/// Take or release an exclusive lock on a file's first byte (F_SETLKW).
 pub fn lock_range(file: &impl AsRawFd, taken: bool) -> io::Result<()> {
     // SAFETY: a struct of numbers.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
@@ -519,19 +519,19 @@ pub fn lock_range(file: &impl AsRawFd, taken: bool) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const range) }).map(drop)
 }
 
-/// Let go of what [`lock`] took.
+/// Release what [`lock`] took.
 pub fn unlock(fd: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: the descriptor is open as long as `fd` is borrowed.
     check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) }).map(drop)
 }
 
-/// Whether all is allowed.
+/// Whether this process is root.
 pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Leave at once, without running anybody's destructors.
+/// End at once, without running destructors.
 pub fn leave(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }

@@ -1,5 +1,5 @@
-//! Stand-ins before the judge of a cell: who did not look does not pass, who tells the truth does. For tests that keep what they
-//! conclude in functions without I/O.
+//! Stand-ins before the judge of a cell: a program that did not observe the host must not pass, one that reports the truth must pass. For
+//! tests whose conclusions are functions without I/O.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::said::Verb;
 use crate::stand_in::{StandIn, Subject};
 use crate::wrong::Sort;
 
-/// A cell as it is made where nothing goes wrong, without its judge.
+/// A cell as it is when nothing goes wrong, without its judge.
 pub struct Trial<'t> {
-    /// Which one.
+    /// The cell.
     pub cell: &'t dyn Display,
-    /// What whyslow is asked.
+    /// The verb of whyslow.
     pub verb: Verb,
-    /// Everybody of the host whom somebody could accuse.
+    /// All subjects of the host that a report could accuse.
     pub of: &'t [Subject],
-    /// What its victim lost.
+    /// The victim's loss.
     pub lost_s: f64,
-    /// What a whyslow says that looked.
+    /// The document of a whyslow that observed the host.
     pub truth: Value,
 }
 
-/// A look that said this, with the exit status that goes with it.
+/// A run with this document and its exit status.
 #[must_use]
 pub fn look(document: Value, verb: Verb) -> Look {
     let window = Span { from: 1_000_000_000, to: 4_000_000_000 };
@@ -38,10 +38,11 @@ pub fn look(document: Value, verb: Verb) -> Look {
 }
 
 impl Trial<'_> {
-    /// No stand-in passes, whatever else it gets right, and the truth does. A stand-in that saw all is wrong in its own way.
+    /// Asserts that no stand-in passes, whatever else it gets right, and that the truth passes. A stand-in that saw everything is wrong in
+    /// its own way.
     ///
     /// # Panics
-    /// If it is otherwise.
+    /// If that does not hold.
     pub fn hold(&self, judge: impl Fn(&Look) -> Verdict) {
         let asked = |document: Value| judge(&look(document, self.verb));
         assert_eq!(asked(self.truth.clone()), Verdict::Passed, "{}", self.cell);
@@ -56,7 +57,7 @@ impl Trial<'_> {
         let says = |which: StandIn| which.says(self.verb, self.of, self.lost_s).0;
         let mut all: Vec<(String, Option<Sort>, Value)> =
             StandIn::ALL.iter().map(|which| (format!("{which:?}"), None, says(*which))).collect();
-        // These saw everybody: what they conclude is wrong.
+        // These saw every subject: their conclusions are wrong.
         for (which, sort) in [(StandIn::Blind, Sort::CannotTell), (StandIn::Accuser, Sort::False)] {
             let mut document = self.truth.clone();
             document["findings"] = says(which)["findings"].take();

@@ -1,4 +1,4 @@
-//! What a victim lost, by its own clock.
+//! A victim's loss, by its own clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Ledger;
 use crate::clock::Span;
 
-/// The rate without the fault is the median over slices of this length: one hiccup of the host is not the truth.
+/// The rate without the fault is the median over slices of this length, so that one hiccup of the host does not change it.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// The loss of one victim over one window.
@@ -18,14 +18,15 @@ pub struct Truth {
     pub window_s: f64,
     /// Pieces of work a second, in the window.
     pub rate_with: f64,
-    /// Pieces of work a second, the fault lifted and all else the same.
+    /// Pieces of work a second with the fault lifted and all else equal.
     pub rate_without: f64,
-    /// By which part that changed by itself between the spans without the fault. A disk's may (a hypervisor's budget that runs out).
+    /// By which part that rate changed by itself between the spans without the fault. A disk's rate may change (a hypervisor's budget runs
+    /// out).
     pub drift: f64,
 }
 
 impl Truth {
-    /// Compare a window with the spans in which the fault was lifted.
+    /// Compare a window with the spans without the fault.
     #[must_use]
     pub fn reported_by(ledger: &Ledger, window: Span, without: &[Span]) -> Self {
         Truth {
@@ -37,7 +38,7 @@ impl Truth {
         }
     }
 
-    /// ... and of others, of whom each would do as much as each thread of the victim.
+    /// ... and count other tasks, each of which would do as much work as a thread of the victim.
     #[must_use]
     pub fn with_alike(self, tasks: usize, rate_with: f64) -> Self {
         let all = self.tasks + tasks;
@@ -78,7 +79,7 @@ impl fmt::Display for Truth {
     }
 }
 
-/// By which part the least of these rates is less than the largest.
+/// By which part the smallest of these rates is below the largest.
 #[must_use]
 pub fn change(rates: impl Iterator<Item = f64>) -> f64 {
     let (least, most) =
@@ -86,7 +87,7 @@ pub fn change(rates: impl Iterator<Item = f64>) -> f64 {
     if most > 0.0 { 1.0 - least / most } else { 0.0 }
 }
 
-/// The middle of the rates of all slices.
+/// The median of the rates of all slices.
 #[must_use]
 pub fn median_rate(ledger: &Ledger, spans: &[Span]) -> f64 {
     let mut rates: Vec<f64> =

@@ -1,28 +1,28 @@
-//! Whether the scheduler lets a thread run that is ready to, as the harness sees it by itself.
+//! Whether the scheduler runs a thread that is ready for a CPU, as the harness itself observes.
 //!
-//! On Linux 6.18 all that is ready on a CPU can wait for ten seconds there, kernel threads with it: seen beside a task that
-//! yields it again and again, and beside tasks that compute and never sleep.
+//! On Linux 6.18 every task that is ready on a CPU can wait there for ten seconds, kernel threads included: observed beside a task that
+//! yields that CPU again and again, and beside tasks that compute and never sleep.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::bars;
 
-/// Between two looks at a thread that is ready.
+/// Interval between two checks of a thread that is ready.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a thread had of the CPUs so far.
+/// CPU time and waiting time of a thread so far.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
-    /// It runs, or is ready to.
+    /// It runs, or is ready for a CPU.
     is_ready: bool,
     ran: Duration,
-    /// The kernel adds a wait to it when the thread runs again (`sched_info_arrive`, kernel/sched/stats.h).
+    /// The kernel adds a wait to this when the thread runs again (`sched_info_arrive`, kernel/sched/stats.h).
     waited: Duration,
 }
 
 impl Turn {
-    /// Of one of its threads; nothing if that has ended.
+    /// For one thread of a process; `None` if the thread has ended.
     fn of(pid: u32, tid: u32) -> Option<Turn> {
         let text = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
         let (stat, times) = (text("stat")?, text("schedstat")?);
@@ -31,20 +31,20 @@ impl Turn {
         Some(Turn { is_ready, ran: times.next()?, waited: times.next()? })
     }
 
-    /// Ready, and not run since `self`.
+    /// Whether it was ready and has not run since `self`.
     fn is_kept_until(self, later: Turn) -> bool {
         self.is_ready && later.is_ready && later.ran == self.ran
     }
 
-    /// It was ready for longer than `limit`, and got next to nothing. `kept`: how long it was seen to be ready without
+    /// Whether it was ready for longer than `limit`, and got almost no CPU time. `kept`: how long it was observed to be ready without
     /// running, until now.
     fn is_starved(self, kept: Duration, limit: Duration) -> bool {
         self.waited + kept > limit && self.ran < limit / 5
     }
 }
 
-/// Whether a thread of it was ready for longer than it had for all of its answer, and got next to nothing. Looks, for as
-/// long again, at one that is ready now.
+/// Whether a thread of the process was ready for longer than whyslow had for its whole answer, and got almost no CPU time. Checks a thread
+/// that is ready now for as long again.
 pub fn is_starved(pid: u32) -> bool {
     let limit = bars::patient(bars::ANSWER_WITHIN);
     threads(pid)
@@ -52,7 +52,7 @@ pub fn is_starved(pid: u32) -> bool {
         .any(|tid| Turn::of(pid, tid).is_some_and(|first| watched(first, limit, || Turn::of(pid, tid))))
 }
 
-/// Look again until it ran, has ended, or was kept for more than the limit.
+/// Check again until the thread ran, has ended, or was kept waiting for more than the limit.
 fn watched(first: Turn, limit: Duration, mut again: impl FnMut() -> Option<Turn>) -> bool {
     let (began, mut last) = (Instant::now(), first);
     while first.is_kept_until(last) && !last.is_starved(began.elapsed(), limit) {
@@ -106,7 +106,7 @@ mod tests {
         assert!(!watched(turn(true, 5, 1), LIMIT, runs));
         assert!(!watched(turn(false, 5, 1), LIMIT, || panic!("a sleeper is not looked at again")));
         assert!(!watched(turn(true, 5, 1), LIMIT, || None));
-        // It had its part: its own work was too long.
+        // It had its share of the CPU: its own work took too long.
         assert!(!watched(turn(true, 50, 900), LIMIT, || panic!("it had its part")));
     }
 

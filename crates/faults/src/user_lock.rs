@@ -1,6 +1,6 @@
-//! Locks of user space with a known holder: a mutex of the C library, a lock on a file. One waits, plainly or with timeouts; the
-//! holder sleeps, computes or is stopped. Or several wait for each other in a cycle, which timeouts break. Each is told by the
-//! waiters' own clocks. And a parent that waits for children until its deadline.
+//! User-space locks with a known holder: a mutex of the C library, a lock on a file. One thread waits, with or without timeouts; the holder
+//! sleeps, computes or is stopped. Or several threads wait for each other in a cycle, which timeouts break. The waiters' own clocks give
+//! the times. And a parent that waits for children until its deadline.
 
 mod cycle;
 mod hold;
@@ -24,75 +24,75 @@ pub enum Held {
     Flock,
     /// fcntl(2) F_SETLKW, by another process.
     Fcntl,
-    /// fcntl(2) F_OFD_SETLKW: of an open file, which another process has. The kernel does not know whose it is.
+    /// fcntl(2) F_OFD_SETLKW: a lock of an open file, which another process has open. The kernel does not record the owner.
     Ofd,
-    /// flock(2) with LOCK_NB, by another process: who is refused sleeps and tries again.
+    /// flock(2) with LOCK_NB, by another process: a waiter that is refused sleeps and tries again.
     FlockRetried,
-    /// fcntl(2) F_SETLK, of a part of the file; likewise.
+    /// fcntl(2) F_SETLK on a part of the file, with the same retries.
     FcntlRetried,
     /// flock(2), taken by a child of the holder that has ended since, as flock(1) does in a script.
     FlockOfChild,
     /// ... and tried again and again.
     FlockOfChildRetried,
-    /// A thread has not ended that is waited for (pthread_join(3)).
+    /// A thread waits for another thread to end (pthread_join(3)).
     Join,
 }
 
-/// How it sleeps between two attempts.
+/// How the waiter sleeps between two attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nap {
     /// clock_nanosleep(2).
     Nanosleep,
-    /// poll(2) of nothing, with a timeout.
+    /// poll(2) without descriptors, with a timeout.
     Poll,
-    /// select(2) of nothing, with a timeout.
+    /// select(2) without descriptors, with a timeout.
     Select,
 }
 
-/// What the holder does meanwhile.
+/// What the holder does while it holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meanwhile {
     Sleeps,
     Computes,
-    /// By a signal; only where it is a process of its own.
+    /// Stopped by a signal; only where the holder is a process of its own.
     Stopped,
-    /// A debugger holds it; likewise.
+    /// Stopped by a debugger; only where the holder is a process of its own.
     Traced,
 }
 
-/// What is made.
+/// The scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
-    /// One waits for what another holds.
+    /// One thread waits for what another thread holds.
     Hold(Held, Meanwhile),
-    /// So many threads wait for the mutex of the next.
+    /// So many threads, each of which waits for the mutex of the next.
     Cycle(usize),
-    /// A parent waits for so many children until an alarm of its own.
+    /// A parent waits for so many children until its own alarm.
     Parent(usize, Meanwhile),
-    /// A pool waits for work, and nobody has any; the lock is free.
+    /// A pool waits for work, and there is none; the lock is free.
     Idle(usize),
-    /// It tries for a lock that nobody has, gets it, lets it go and sleeps, again and again; another process has another lock.
+    /// A process tries a free lock, acquires it, releases it and sleeps, again and again; another process holds another lock.
     Free(Held, Meanwhile),
 }
 
-/// All that the program needs to know.
+/// All parameters of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub shape: Shape,
     /// The wait has timeouts, and ends with the last of them.
     pub timed: bool,
     pub ms: u64,
-    /// Of locks that are tried again: how it sleeps meanwhile, and for how long.
+    /// For retried locks: how the waiter sleeps between tries, and for how long.
     pub nap: (Nap, u64),
-    /// Names: of who waits, of who holds; of a cycle: of all.
+    /// Names: of the waiter and of the holder; of all threads of a cycle.
     pub names: Vec<String>,
     pub dir: PathBuf,
-    /// It goes on for longer than anybody looks.
+    /// It continues for longer than any window.
     pub lasts: bool,
 }
 
 impl Plan {
-    /// Draw all that is not given.
+    /// Draw all parameters that are not given.
     #[must_use]
     pub fn of(shape: Shape, dir: PathBuf, draw: &mut Draw) -> Self {
         let many = match shape {
@@ -101,7 +101,7 @@ impl Plan {
             Shape::Cycle(n) => n,
         };
         let names = (0..many).map(|_| draw.word(9)).collect();
-        // Nothing but the one who lets it go, or ends, says who it was; and join has no timeout.
+        // Only the release, or the end of the holder, shows who held it; and join has no timeout.
         let says_itself = matches!(shape, Shape::Hold(Held::Ofd | Held::Join, _));
         let nap = (draw.pick(&[Nap::Nanosleep, Nap::Poll, Nap::Select]), draw.between(3, 45));
         Plan {
@@ -115,24 +115,24 @@ impl Plan {
         }
     }
 
-    /// The same, for longer than anybody looks.
+    /// The same, for longer than any window.
     #[must_use]
     pub fn lasting(self) -> Self {
         Plan { lasts: true, timed: false, ms: 20_000, ..self }
     }
 
-    /// Whether the holder has what it holds, and who waits has begun to.
+    /// Whether the holder holds the lock and the waiter has begun to wait.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.dir.join("begun").exists()
     }
 
-    /// How the program is told of it.
+    /// The environment variable that carries the plan to the program.
     pub fn environment(&self) -> io::Result<(&'static str, String)> {
         Ok((ENV, serde_json::to_string(self).map_err(io::Error::other)?))
     }
 
-    /// When the first of them waited, by its own clock.
+    /// The wait of the first waiter, by its own clock.
     pub fn waited(&self) -> io::Result<Span> {
         let text = fs::read_to_string(self.dir.join("waited"))?;
         let mut clocks = text.split_whitespace().filter_map(|clock| clock.parse().ok());
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Be the program that the environment describes, for the rest of this process's life. Else return.
+/// Be the program that the environment describes, for the rest of this process's life. Without it, return.
 pub(crate) fn become_if_asked() {
     let Some(text) = std::env::var_os(ENV) else { return };
     let plan = serde_json::from_slice::<Plan>(text.as_encoded_bytes()).map_err(io::Error::other);
@@ -169,12 +169,12 @@ fn live(plan: &Plan) -> io::Result<()> {
     }
 }
 
-/// Write down when the wait was.
+/// Record when the wait was.
 fn note(plan: &Plan, from: u64, to: u64) -> io::Result<()> {
     fs::write(plan.dir.join("waited"), format!("{from} {to}\n"))
 }
 
-/// Do this for so long.
+/// Act for this long.
 fn act(does: Meanwhile, ms: u64) {
     let until = crate::clock::now() + ms * 1_000_000;
     match does {

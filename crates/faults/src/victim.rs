@@ -1,7 +1,7 @@
 //! A victim process: this program, started again, doing countable work in cgroups of the test.
 //!
-//! Any program can be a victim if it says [`may_become_victim!`](crate::may_become_victim) once. The victim
-//! starts before `main`, so a test binary that is also a victim never runs its tests there.
+//! Any program can be a victim if it invokes [`may_become_victim!`](crate::may_become_victim) once. The victim starts before `main`, so a
+//! test binary that is also a victim never runs its tests there.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,18 +22,18 @@ const ENV: &str = "WHYSLOW_VICTIM";
 /// A victim that fills its memory or opens its files needs some seconds on a busy host, not more.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-/// Lets this program be started again as a victim. To be said once, at the top level of the program or test file.
+/// Lets this program be started again as a victim. Invoke it once, at the top level of the program or test file.
 #[macro_export]
 macro_rules! may_become_victim {
     () => {
-        // What glibc calls before main, with the environment already there.
+        // glibc calls this before main, with the environment already set.
         #[used]
         #[unsafe(link_section = ".init_array")]
         static BECOME_VICTIM_IF_ASKED: extern "C" fn() = $crate::victim::become_if_asked;
     };
 }
 
-/// Be the victim that the environment describes, for the rest of this process's life. Else return.
+/// Be the victim that the environment describes, for the rest of this process's life. Without it, return.
 pub extern "C" fn become_if_asked() {
     crate::stand_in::become_if_asked();
     crate::user_lock::become_if_asked();
@@ -86,8 +86,8 @@ fn join(procs: &[PathBuf]) -> io::Result<()> {
     })
 }
 
-/// One process a worker, all born inside: joining a cgroup waits for an RCU grace period, which takes its time on a host that
-/// these very processes make busy. Those that are dealt out among cgroups join before any of them works.
+/// One process per worker, all born inside the cgroup: joining a cgroup waits for an RCU grace period, which takes long on a host that
+/// these processes make busy. Workers that are distributed over several cgroups join before any of them works.
 fn live_apart(spec: &Spec, ledger: &Ledger) -> io::Result<()> {
     for slot in 1..spec.threads {
         if sys::fork()? {
@@ -104,16 +104,16 @@ fn live_apart(spec: &Spec, ledger: &Ledger) -> io::Result<()> {
     Ok(())
 }
 
-/// How a victim is started: by default as this program, with nothing to write to.
+/// How a victim is started: by default as this program, without standard output.
 #[derive(Debug, Default)]
 pub struct Launch {
-    /// Another program that is the victim.
+    /// Another program as the victim.
     pub program: Option<PathBuf>,
     /// A command line that ends in the victim's program.
     pub under: Vec<OsString>,
-    /// Where its standard output goes.
+    /// Its standard output.
     pub stdout: Option<File>,
-    /// Where its errors go; `None`: where ours do.
+    /// Its standard error; `None`: the same as ours.
     pub stderr: Option<File>,
 }
 
@@ -123,12 +123,12 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Start it and wait until all its threads are ready. They begin at [`Victim::go`].
+    /// Start it and wait until all its threads are ready. They begin to work at [`Victim::go`].
     pub fn spawn(spec: Spec) -> io::Result<Self> {
         Victim::start(spec, Launch::default())
     }
 
-    /// The same, as another program, or under one.
+    /// The same with another program, or under one.
     pub fn start(mut spec: Spec, launch: Launch) -> io::Result<Self> {
         let ledger = Arc::new(Ledger::new(spec.threads)?);
         spec.ledger = ledger.descriptor();
@@ -154,7 +154,7 @@ impl Victim {
         self.ledger().word(Word::Go).store(clock::now(), Ordering::Release);
     }
 
-    /// What it did.
+    /// The record of its work.
     #[must_use]
     pub fn ledger(&self) -> &Arc<Ledger> {
         self.process.ledger()
@@ -180,7 +180,7 @@ impl Victim {
             .collect()
     }
 
-    /// CPU time of all its threads so far, and the time that they were ready and did not run, in ns: schedstat.
+    /// CPU time of all its threads so far, and the time that they were ready for a CPU and did not run, in ns: schedstat.
     #[must_use]
     pub fn ran_and_waited(&self) -> (u64, u64) {
         let read = |tid| {
@@ -201,12 +201,12 @@ impl Victim {
         })
     }
 
-    /// Let all its threads have this niceness.
+    /// Set the nice value of all its threads.
     pub fn set_nice(&self, nice: i32) -> io::Result<()> {
         self.tids().into_iter().try_for_each(|tid| sys::set_nice(tid as i32, nice))
     }
 
-    /// Stop all its threads, or let them go on.
+    /// Stop all its threads, or continue them.
     pub fn signal_stop(&self, stopped: bool) {
         // A worker may be a process of its own.
         self.tids().into_iter().filter(|tid| *tid > 0).for_each(|tid| sys::stop(tid as i32, stopped));
@@ -226,8 +226,8 @@ impl Victim {
         }
     }
 
-    /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage
-    /// until it fits, and a victim that runs brings its pages back as fast as they are taken.
+    /// Run `act` while all its threads are stopped. A limit below the victim's usage can only be set this way: v1 reclaims until the usage
+    /// fits, and a running victim brings its pages back as fast as the kernel reclaims them.
     pub fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
         self.signal_stop(true);
         let done = act();
@@ -235,7 +235,7 @@ impl Victim {
         done
     }
 
-    /// Have every thread touch its whole working set once, and wait for it.
+    /// Make every thread touch its whole working set once, and wait for that.
     pub fn warm(&mut self) -> io::Result<()> {
         let asked = self.ledger().word(Word::Warm).fetch_add(1, Ordering::AcqRel) + 1;
         self.until("warm up", |ledger, slot| ledger.fact(slot, Fact::Warmed).load(Ordering::Acquire) >= asked)

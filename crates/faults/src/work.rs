@@ -1,4 +1,4 @@
-//! What a victim's threads do. Runs in the victim process, never in the harness.
+//! The work of a victim's threads. Runs in the victim process, never in the harness.
 
 mod audit;
 mod cpu;
@@ -39,7 +39,7 @@ pub struct Worker<'ledger> {
     seed: u64,
 }
 
-/// What all threads or processes of a victim share, made before they are born.
+/// Shared state of all threads or processes of a victim, made before they start.
 pub fn prepare(spec: &Spec) -> io::Result<()> {
     match &spec.work {
         Work::LockChain(plan) => lock_chain::prepare(plan),
@@ -48,7 +48,7 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     }
 }
 
-/// Say "ready", wait for the start, then work until told to stop.
+/// Say "ready", wait for the start, then work until the harness stops it.
 pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
     sys::set_name(&spec.comm);
     let ready = || {
@@ -76,7 +76,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::DirectPaced { file, block, count, every_us } => {
             disk::direct_paced(worker(), file, *block, *count, *every_us)
         }
-        // A server is ready when it listens, so it says so itself.
+        // A server is ready when it listens, so it reports that itself.
         Work::Serve { port, backlog } => net::serve(worker, *port, *backlog),
         Work::Connect { port, think_us } => net::connect(worker(), *port, *think_us),
         Work::Fling { port, burst_us, every_us } => net::fling(worker(), *port, *burst_us, *every_us),
@@ -148,7 +148,7 @@ impl Worker<'_> {
         self.ledger.word(word).load(Ordering::Relaxed)
     }
 
-    /// Do `warm` if the harness asked for it since the last time.
+    /// Run `warm` if the harness requested it since the last time.
     fn warm_if_asked(&mut self, warm: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let asked = self.word(Word::Warm);
         if asked != self.warmed {
@@ -159,7 +159,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Any number below `n`: xorshift, cheap beside the work.
+    /// Any number below `n`: xorshift, cheap compared with the work.
     fn below(&mut self, n: u64) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -171,7 +171,7 @@ impl Worker<'_> {
         (self.computer())(us);
     }
 
-    /// For threads of its own.
+    /// A function that computes, for further threads of the worker.
     fn computer(&self) -> impl Fn(u64) + Copy + Send + use<> {
         let turns = self.spec.turns_per_us;
         move |us| {
@@ -179,8 +179,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Do `piece` at each tick of a clock that began with the work and that all threads share. A piece that ends
-    /// after the next tick has cost that tick: the rate falls.
+    /// Run `piece` at each tick of a clock that began with the work and that all threads share. A piece that ends after the next tick skips
+    /// that tick: the rate falls.
     fn at_each_tick(
         &mut self,
         every_us: u64,

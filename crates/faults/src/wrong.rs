@@ -1,26 +1,26 @@
-//! What is wrong with what was said, in the words of the published table (docs/truth.md).
+//! What is wrong with an answer, in the words of the published table (docs/truth.md).
 
 use std::error::Error;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The ways to be wrong.
+/// The ways in which an answer can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sort {
-    /// What was asked is not in the answer, or there is no whole answer.
+    /// The required item is not in the answer, or the answer is incomplete.
     Missed,
-    /// Victim and culprit are named, and the time, the place in the list or the fix is not right.
+    /// Victim and culprit are right, but the time, the rank or the fix is wrong.
     Inexact,
-    /// A task, a group or a CPU is accused that cost nobody anything.
+    /// The answer accuses a task, a group or a CPU that cost no task any time.
     False,
-    /// By its own word it could not look.
+    /// The answer itself says that whyslow was unable to observe.
     CannotTell,
 }
 
 impl Sort {
-    /// As the table calls it.
+    /// The name in the table.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Sort {
     }
 }
 
-/// What a judge has against an answer.
+/// A judge's objection to an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
     /// In one word.
@@ -62,14 +62,14 @@ impl Wrong {
         Wrong { sort: Sort::CannotTell, what: what.into() }
     }
 
-    /// The same, told with more words.
+    /// The same with more words.
     #[must_use]
     pub fn told(self, tell: impl FnOnce(String) -> String) -> Self {
         Wrong { sort: self.sort, what: tell(self.what) }
     }
 }
 
-/// An answer that is not whole is none.
+/// An incomplete answer counts as missed.
 impl From<String> for Wrong {
     fn from(what: String) -> Self {
         Wrong::missed(what)

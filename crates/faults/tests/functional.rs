@@ -1,4 +1,4 @@
-//! A live test leaves nothing behind, however it ends, and its victims stay inside.
+//! A live test leaves nothing behind, however it ends, and its victims stay inside the fence.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, host};
 
 whyslow_faults::may_become_victim!();
 
-/// Cgroups, files and swap that carry a name.
+/// Cgroups, files and swap with this name.
 fn traces_of(name: &str) -> Vec<String> {
     let mut found = Vec::new();
     let roots = Hierarchies::here().unwrap();
@@ -78,7 +78,7 @@ fn root_a_panic_leaves_nothing() {
         panic!("on purpose");
     }));
     assert!(ended.is_err());
-    // The lock is held while looking: another test of this process has the same name.
+    // Hold the lock during the check: another test of this process has the same name.
     let _fence = whyslow_faults::fence::wait_for_others().unwrap();
     assert_eq!(traces_of(&Owner::me().name()), Vec::<String>::new());
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "its victim lives on");

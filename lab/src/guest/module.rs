@@ -1,4 +1,4 @@
-//! The fault module (lab/module) as types: what it is reported, and what it says it did.
+//! The fault module (lab/module) as types: its orders, and its own account of them.
 //!
 //! Its README has the protocol. All times go over the wire in microseconds, all counters come back in nanoseconds.
 
@@ -49,13 +49,13 @@ pub struct Module {
 }
 
 impl Module {
-    /// Under the names it was loaded with; `proc` is /proc.
+    /// The module under the names with which it was loaded; `proc` is /proc.
     pub fn new(proc: &Path, names: &Names) -> Self {
         let folder = proc.join(&names.folder);
         Self { control: folder.join(&names.control), folder }
     }
 
-    /// Where a file of that name is.
+    /// Path of the module's file with that name.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -70,7 +70,7 @@ impl Module {
         self.order(&fault.off())
     }
 
-    /// Opens a gate for good: those who wait there go on.
+    /// Opens a gate permanently: readers that wait there continue.
     pub fn open(&self, file: &str) -> io::Result<()> {
         self.order(&format!("file {file} open"))
     }
@@ -85,12 +85,12 @@ impl Module {
         self.order("off")
     }
 
-    /// What it did since each fault was made, or since `reset`.
+    /// Its counters since each fault was made, or since `reset`.
     pub fn counts(&self) -> io::Result<Vec<Count>> {
         Ok(fs::read_to_string(&self.control)?.lines().filter_map(Count::parse).collect())
     }
 
-    /// One line a write: the error is that of this line.
+    /// One line per write: an error belongs to that line.
     fn order(&self, line: &str) -> io::Result<()> {
         fs::write(&self.control, line)
             .map_err(|error| io::Error::new(error.kind(), format!("the module refused {line:?}: {error}")))

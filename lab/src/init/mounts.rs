@@ -1,4 +1,4 @@
-//! What is mounted where. Until `root` is done, the host's root is /host of the initramfs.
+//! The mounts of the guest. Until `root` is done, the host's root is /host of the initramfs.
 
 use std::ffi::CString;
 use std::fs;
@@ -12,13 +12,13 @@ use crate::orders::{self, Orders};
 
 /// Packets of 256 KiB: with the default of 8 a program of some MB takes seconds to start.
 const TRANSPORT: &str = "trans=virtio,version=9p2000.L,msize=262144";
-/// The hierarchies of cgroup v1, as hosts had them. A kernel without one of them goes without it.
+/// The hierarchies of cgroup v1, as on older hosts. A kernel that lacks one works without it.
 const HIERARCHIES: [&str; 8] =
     ["memory", "cpu,cpuacct", "cpuset", "blkio", "pids", "freezer", "devices", "net_cls,net_prio"];
-/// What a service manager would hand on in cgroup v2.
+/// Controllers that a service manager delegates in cgroup v2.
 const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
 
-/// What everything needs.
+/// Mounts that all later steps need.
 pub fn first() -> io::Result<()> {
     mount("proc", "/proc", "proc", 0, "")?;
     mount("sysfs", "/sys", "sysfs", 0, "")?;
@@ -57,14 +57,14 @@ pub fn root(orders: &Orders) -> io::Result<()> {
     }
     move_mount(&in_image(SHARE), &host.join(orders::SHARE.trim_start_matches('/')))?;
     std::env::set_current_dir(&host)?;
-    // The kernel's threads share this process's root: they find our loader of modules there.
+    // The kernel's threads share this process's root: they find our module loader there.
     move_mount(Path::new("."), Path::new("/"))?;
     std::os::unix::fs::chroot(".")?;
     std::env::set_current_dir("/")?;
     kernel_files(orders.cgroup_v1)
 }
 
-/// Bind what a file system of memory is about to hide; where it is now, and where it belongs.
+/// Bind directories that a tmpfs is about to hide. Returns where they are now, and where they belong.
 fn keep(orders: &Orders, host: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let hidden = |dir: &&PathBuf| ["/tmp", "/run", "/var/tmp"].iter().any(|memory| dir.starts_with(memory));
     let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! What else makes a bare kernel a host: its name, its network to itself, its loader of modules; and its end.
+//! The rest that makes a bare kernel a host: name, network, module loader; and its end.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("TMPDIR", "/tmp"),
 ];
 
-/// Open files that a command may have: the kernel's own limit is 4,096, service managers give this many.
+/// Limit on open files of a command: the kernel's default is 4,096, service managers set this number.
 const OPEN_FILES: libc::rlimit = libc::rlimit { rlim_cur: 1024, rlim_max: 524_288 };
 
 /// Name, home, loopback, modules.
@@ -50,7 +50,7 @@ fn loopback() -> io::Result<()> {
     }
 }
 
-/// Reap every child, ours and orphans, until `wanted` has ended; its status as a shell would say it.
+/// Reap every child, ours and orphans, until `wanted` has ended. Returns its status as a shell would.
 pub fn reap(wanted: u32) -> io::Result<i32> {
     loop {
         let mut status = 0;
@@ -71,16 +71,16 @@ pub fn reap(wanted: u32) -> io::Result<i32> {
     }
 }
 
-/// End what the command has left behind: it would else see its files vanish under it, and say so on the console.
+/// Kill processes that the command has left behind: otherwise their files would vanish, and they would print errors on the console.
 pub fn end_all() {
-    // SAFETY: system calls without memory; all but this process are meant.
+    // SAFETY: system calls without memory; the signal goes to all other processes.
     unsafe {
         libc::kill(-1, libc::SIGKILL);
         while libc::waitpid(-1, std::ptr::null_mut(), 0) > 0 {}
     }
 }
 
-/// Off, or if even that fails a panic, which ends the guest too.
+/// Power off; if that fails, panic, which also ends the guest.
 pub fn power_off() -> ! {
     // SAFETY: system calls without memory.
     unsafe {

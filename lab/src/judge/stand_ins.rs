@@ -1,5 +1,5 @@
-//! Stand-ins for whyslow before the judge of every scenario: who did not look is found in none, who tells the truth in all. A
-//! new scenario is asked of by itself: they are read from their folder.
+//! Stand-ins for whyslow before the judge of every scenario: one that did not observe passes no scenario, one that reports the truth passes
+//! all. New scenarios are included automatically: the tests read the folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
     text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned()))
 }
 
-/// A run in which all came about: each name that is asked for was reported.
+/// A run in which everything came about: each requested name was reported.
 fn ran(script: &Script, status: i32) -> RunFacts {
     let asked = script.answer.iter().flat_map(|answer| {
         answer.names.iter().chain(&answer.order).chain(&answer.victim).chain(&answer.waiter)
@@ -57,7 +57,7 @@ fn ran(script: &Script, status: i32) -> RunFacts {
     }
 }
 
-/// One of the names that are asked for.
+/// The first of the requested names.
 fn first(name: &str, facts: &Facts) -> String {
     let name = with_names(name, &facts.names);
     name.split('|').next().unwrap_or("").to_owned()
@@ -111,7 +111,7 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     item
 }
 
-/// What a whyslow says that looked: each answer that is asked for, once.
+/// The document of a whyslow that observed the host: each requested answer, once.
 fn truthful(script: &Script) -> (Value, i32) {
     let mut document = stand_in::whole();
     document["ruled_out"] =
@@ -129,7 +129,7 @@ fn truthful(script: &Script) -> (Value, i32) {
             Section::Locks => "locks",
             Section::Calls => "calls",
             Section::Cpus => "cpus",
-            // Two matters stand there already.
+            // Two matters are in the list already.
             Section::RuledOut => continue,
             Section::Missing => "missing",
             Section::Doctor => DOCTOR,
@@ -185,7 +185,7 @@ fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
             let (document, status) = which.says(Verb::of(&script.look.args), &subjects(script), 10.0);
             let verdict = judge(script, &ran(script, status), Some(&document));
             let is_wrong = matches!(verdict, Verdict::Wrong(_));
-            // On its own word that it could not look it is asked again, and is not found the next time either.
+            // A stand-in that says that it was not able to observe is run again, and fails the next time, too.
             assert!(is_wrong, "{which:?} passes {}: {verdict:?}", scenario.name);
         }
         let (document, status) = truthful(script);
@@ -194,7 +194,7 @@ fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
     });
 }
 
-/// Whatever else a stand-in gets right.
+/// No stand-in passes, whatever else it gets right.
 #[test]
 fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
     every(|scenario, script| {
@@ -215,12 +215,12 @@ fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
         let verdict = judge(script, &ran(script, 0), Some(&silent));
         let is_control = scenario.sort() == Sort::Control;
         assert_eq!(verdict == Verdict::Found, is_control, "{}: {verdict:?}", scenario.name);
-        // A program that did not see whom the run had work.
+        // A program that did not see the working tasks of the run.
         let mut unseeing = silent.clone();
         unseeing["account"]["by_cgroup"] = json!([{"id": "/", "tasks": 9, "cpu_s": 1.5}]);
         let verdict = judge(script, &ran(script, 0), Some(&unseeing));
         assert!(matches!(verdict, Verdict::Wrong(_)), "{}: {verdict:?}", scenario.name);
-        // A program that cannot look at what a control is about.
+        // A program that cannot observe the matter of a control.
         let (blind, _) = StandIn::Blind.says(verb, &[], 0.0);
         silent["findings"] = blind["findings"].clone();
         let verdict = judge(script, &ran(script, 0), Some(&silent));

@@ -1,4 +1,4 @@
-//! The archive, through apt: its own keys verify what it fetches, and the host's configuration stays as it is.
+//! The archive, through apt: its own keys verify the downloads, and the host's configuration stays unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use super::known::Known;
 use super::text;
 use crate::{Trouble, child, place};
 
-/// A mirror that takes longer for an answer does not answer.
+/// A mirror that takes longer counts as not answering.
 const LISTS: Duration = Duration::from_secs(180);
 /// 130 MB at 250 KB/s.
 const DOWNLOAD: Duration = Duration::from_secs(600);
 
 /// Where packages come from.
 pub struct Archive {
-    /// What apt is reported besides: nothing for the host's own sources.
+    /// Further options for apt: none for the host's own sources.
     options: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Archive {
         }
     }
 
-    /// The newest release that it offers. Its lists are read anew only if they hold none.
+    /// The newest release in the archive. Its lists are updated only if they contain none.
     pub fn newest(&self, known: &Known) -> Result<String, Trouble> {
         let what = format!("find a kernel {}", known.label);
         let pattern = known.pattern();
@@ -47,7 +47,7 @@ impl Archive {
             .ok_or_else(|| Trouble::new(&what, "the archive has none").or("check the host's package sources"))
     }
 
-    /// Fetch the kernel, its headers and what builds modules, as far as the archive has them, into `dir`.
+    /// Download the kernel, its headers and the build tools for modules, as far as the archive has them, into `dir`.
     pub fn download(&self, known: &Known, release: &str, dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
         let what = format!("fetch Linux {release}");
         let headers = format!("linux-headers-{release}");
@@ -63,7 +63,7 @@ impl Archive {
             download.args(["-q", "download"]).args(&packages).current_dir(dir);
             child::output(&what, &mut download, DOWNLOAD).map_err(|trouble| trouble.only(is_error))
         };
-        // Lists of last week name packages that are gone.
+        // Lists from last week name packages that are gone.
         get().or_else(|_| self.update(&what).and_then(|()| get()))?;
         let entries = fs::read_dir(dir).map_err(|error| Trouble::new(&what, error))?;
         let files = entries.flatten().map(|entry| entry.path());
@@ -82,13 +82,13 @@ impl Archive {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // The cache may be where apt's own user must not write.
+        // The cache may be in a folder that apt's own user must not write to.
         command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=2"]);
         command.args(&self.options);
         command
     }
 
-    /// The archive that the host has its own from, but of another release: lists and state in our cache.
+    /// An archive from the host's own mirror, but for another release: lists and state in our cache.
     fn of_another_release(&self, label: &str, suite: &str) -> Result<Self, Trouble> {
         let what = format!("find a kernel {label}");
         let mut targets = self.command("apt-get");
@@ -119,7 +119,7 @@ impl Archive {
     }
 }
 
-/// What apt says last, and in one line.
+/// The last error of apt, in one line.
 fn is_error(line: &str) -> bool {
     line.starts_with("E: ")
 }

@@ -1,4 +1,4 @@
-//! The kernels that the lab knows: under which name each is asked for, and which archive has it.
+//! The kernels that the lab knows: the name of each, and the archive that has it.
 
 /// One kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,9 +7,9 @@ pub struct Known {
     pub label: &'static str,
     /// "6.1".
     pub version: &'static str,
-    /// What its release ends with.
+    /// Suffix of its release.
     pub flavour: &'static str,
-    /// What the name of its package ends with, behind the release.
+    /// Suffix of its package name, after the release.
     pub signature: &'static str,
     /// The suite of another release of the distribution, if the host's own has no such kernel.
     pub suite: Option<&'static str>,
@@ -29,8 +29,8 @@ const ALL: [Known; 7] = [
     of_the_host("6.1-rt", "6.1", REALTIME),
     of_the_host("6.12", "6.12", PLAIN),
     of_the_host("6.12-rt", "6.12", REALTIME),
-    // The first of the distribution's that has sched_ext (their 6.12 says "CONFIG_SCHED_CLASS_EXT is not set"); there only
-    // signed ones are kept, and no headers.
+    // The distribution's first kernel with sched_ext (their 6.12 says "CONFIG_SCHED_CLASS_EXT is not set"); the archive keeps only signed
+    // ones, and no headers.
     of_a_suite("6.18", "6.18", PLAIN, "", "trixie-backports"),
 ];
 
@@ -58,20 +58,20 @@ const fn of_a_suite(
     Known { label, version, flavour, signature, suite: Some(suite) }
 }
 
-/// The one of that name.
+/// The kernel with that name.
 pub fn called(label: &str) -> Option<&'static Known> {
     ALL.iter().find(|known| known.label == label)
 }
 
 impl Known {
-    /// Whether its archive keeps what builds modules for it: backports of signed kernels have none.
+    /// Whether its archive has the headers and tools to build modules for it: backports of signed kernels have none.
     #[must_use]
     pub fn has_headers(&self) -> bool {
         !self.signature.is_empty()
     }
 }
 
-/// May be absent: the archive of another release need not answer, and drops kernels when it likes.
+/// Whether it may be absent: the archive of another release need not answer, and drops kernels at any time.
 #[must_use]
 pub fn is_optional(label: &str) -> bool {
     called(label).is_some_and(|known| known.suite.is_some())
@@ -83,7 +83,7 @@ impl Known {
         format!("linux-image-{release}{}", self.signature)
     }
 
-    /// What apt-cache is asked for.
+    /// The search pattern for apt-cache.
     pub fn pattern(&self) -> String {
         let version = self.version.replace('.', "[.]");
         format!("^linux-image-{version}[.].*-{}{}$", self.flavour, self.signature)

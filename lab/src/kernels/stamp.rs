@@ -1,5 +1,5 @@
-//! The stamp of an unpacked kernel, written last: what is there, and how large. Without it, or without what it names,
-//! the directory is torn.
+//! The stamp of an unpacked kernel, written last: a list of its files with sizes. If the stamp or a listed file is missing, the directory
+//! is incomplete.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -15,12 +15,12 @@ const NAME: &str = "lab-stamp.json";
 pub struct Stamp {
     release: String,
     headers: bool,
-    /// Files that nothing works without, and their sizes.
+    /// Essential files and their sizes.
     files: Vec<(PathBuf, u64)>,
 }
 
 impl Stamp {
-    /// Look at what was unpacked, and write it down.
+    /// Record what was unpacked.
     pub fn write(root: &Path, release: &str) -> io::Result<Self> {
         let build = PathBuf::from(format!("usr/src/linux-headers-{release}/Module.symvers"));
         let headers = root.join(&build).is_file();

@@ -1,4 +1,4 @@
-//! What apt-cache says, and which kernel is newest.
+//! Parses apt-cache's output, and finds the newest kernel.
 
 use super::known::Known;
 
@@ -16,14 +16,14 @@ pub fn newest(search: &str, known: &Known) -> Option<String> {
         .map(|(_, release)| release)
 }
 
-/// The numbers by which its releases are ordered; none if this is no kernel of that version and flavour.
+/// The numbers by which releases are ordered; `None` if this is no kernel of that version and flavour.
 ///
 /// Two forms: 6.1.0-56-amd64 and 6.12.117+deb12-amd64.
 pub fn order(release: &str, known: &Known) -> Option<Vec<u64>> {
     let version = release.strip_suffix(known.flavour)?.strip_suffix('-')?;
     let rest = version.strip_prefix(known.version)?.strip_prefix('.')?;
     let (numbers, origin) = rest.split_once('+').unwrap_or((rest, ""));
-    // A dash behind the origin is a flavour: 6.12.117+deb12-rt-amd64.
+    // A dash after the origin begins a flavour: 6.12.117+deb12-rt-amd64.
     if origin.contains('-') {
         return None;
     }
@@ -37,7 +37,7 @@ pub fn needed(depends: &str) -> Vec<String> {
     names.map(str::trim).filter(wanted).map(str::to_owned).collect()
 }
 
-/// One repository out of `apt-get indextargets`: where it is, and which release.
+/// One repository from `apt-get indextargets`: its address and its release.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Repository<'a> {
     pub uri: &'a str,

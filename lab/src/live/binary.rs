@@ -1,4 +1,4 @@
-//! Test binaries, as cargo says where they are, and one test of one of them in a process of its own.
+//! Test binaries, as listed by cargo, and single tests of a binary in a process of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::child::{self, Waited};
 
 /// Listing the tests of a binary takes milliseconds.
 const LISTED_WITHIN: Duration = Duration::from_secs(60);
-/// What the harness says last.
+/// Last line of the test harness.
 const ONE_PASSED: &str = "test result: ok. 1 passed";
-/// A binary that was told to be something else lists and runs nothing.
+/// Environment variables that give a binary another role: such a binary lists and runs no tests.
 const ROLES: [&str; 2] = ["WHYSLOW_VICTIM", "WHYSLOW_STAND_IN"];
-/// Of why a test failed so many characters are kept: the log may be gone when somebody asks.
+/// Characters of a failure's reason that are kept: the log may be gone when it is needed.
 const WORDS: usize = 600;
 
 /// A test binary.
@@ -25,7 +25,7 @@ const WORDS: usize = 600;
 pub struct Binary {
     /// Its target: "functional", or the crate of unit tests.
     pub target: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The folder of its package, where cargo starts it.
     folder: PathBuf,
@@ -34,26 +34,26 @@ pub struct Binary {
 /// How a test is run.
 #[derive(Debug, Clone)]
 pub struct How {
-    /// What it draws.
+    /// The seed of its draws.
     pub seed: u64,
     /// The program under test.
     pub whyslow: PathBuf,
-    /// More of its environment, each "1".
+    /// Further environment variables, each set to "1".
     pub set: Vec<&'static str>,
-    /// It is killed after so long.
+    /// Time after which it is killed.
     pub limit: Duration,
 }
 
-/// What came of one test.
+/// The result of one test.
 #[derive(Debug)]
 pub struct Ran {
-    /// By its exit status and its words.
+    /// From its exit status and its output.
     pub ended: Ended,
     /// Why it was not proven.
     pub why: String,
     /// All that it said.
     pub said: String,
-    /// Rows that it wrote; if none, one for itself.
+    /// Rows that it wrote; if it wrote none, one for the test itself.
     pub rows: Vec<Row>,
     /// It wrote none.
     pub is_without_rows: bool,
@@ -61,7 +61,7 @@ pub struct Ran {
     pub took: Duration,
 }
 
-/// A line of `cargo build --message-format=json`, as much of it as is asked for.
+/// A line of `cargo build --message-format=json`, as far as it is needed.
 #[derive(Deserialize)]
 struct Message {
     #[serde(default)]
@@ -82,7 +82,7 @@ struct Profile {
 }
 
 impl Binary {
-    /// All test binaries of which cargo told in a file.
+    /// All test binaries that cargo listed in a file.
     pub fn all(messages: &Path) -> Result<Vec<Self>, Trouble> {
         let trouble = |why: String| Trouble::new(format!("read {}", messages.display()), why);
         let text = fs::read_to_string(messages).map_err(|err| trouble(err.to_string()))?;
@@ -95,7 +95,7 @@ impl Binary {
         self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// The tests of it that have one of these words in their names.
+    /// Its tests with one of these words in their names.
     pub fn names(&self, words: &[&str]) -> Result<Vec<String>, Trouble> {
         let mut list = self.command();
         list.args(["--list", "--format", "terse"]);
@@ -163,12 +163,12 @@ fn told(text: &str) -> Result<Vec<Binary>, serde_json::Error> {
     Ok(found)
 }
 
-/// Why a test that passed says that it was not run.
+/// The reason in a passed test that says that it was not run.
 fn not_run(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("not run: "))
 }
 
-/// What a test that failed said last: where, and what it had instead.
+/// The last words of a failed test: the place, and the value that it got.
 fn panicked(said: &str) -> Option<String> {
     let begins = |line: &&str| line.starts_with("thread '") && line.contains("panicked at ");
     let mut lines = said.lines().skip_while(|line| !begins(line));

@@ -1,14 +1,14 @@
-//! The guest's clock: told the true frequency of the counter it reads, and checked against the host's.
+//! The guest's clock: the guest gets the true frequency of the counter that it reads, and the lab compares its clock with the host's.
 
 use std::arch::x86_64::_rdtsc;
 use std::time::{Duration, Instant};
 
 /// A guest whose clock is this far off has calibrated it wrongly: its durations mean nothing.
 const OFF: f64 = 0.2;
-/// Long enough for 1 part in 10,000: the guest refines nothing, it is told that the counter is reliable.
+/// Long enough for 1 part in 10,000: the guest does not refine the frequency, because it is told that the counter is reliable.
 const MEASURE: Duration = Duration::from_millis(50);
 
-/// kHz of this CPU's time-stamp counter, which emulation hands through to the guest.
+/// kHz of this CPU's time-stamp counter, which the emulator passes through to the guest.
 pub fn tsc_khz() -> u64 {
     let began = Instant::now();
     // SAFETY: reads a counter; every x86-64 has it.
@@ -22,7 +22,7 @@ pub fn tsc_khz() -> u64 {
     ticks.saturating_mul(1000).checked_div(micros).unwrap_or_default()
 }
 
-/// What is wrong with a clock that runs at `ratio` of the host's.
+/// The complaint about a clock that runs at `ratio` of the host's.
 pub fn complaint(ratio: Option<f64>) -> Option<String> {
     let ratio = ratio.filter(|ratio| (ratio - 1.0).abs() > OFF)?;
     Some(format!("the guest's clock ran at {ratio:.2} of the host's"))

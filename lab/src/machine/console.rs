@@ -1,4 +1,4 @@
-//! The guest's serial console: read as it comes, judged afterwards.
+//! The guest's serial console: read while the guest runs, judged afterwards.
 
 use std::io::Read;
 use std::process::Child;
@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use crate::{child, orders};
 
-/// More than this nobody reads; what comes later is dropped, so that a flood cannot fill the host's memory.
+/// Limit on the output that is kept; the rest is dropped, so that a flood cannot fill the host's memory.
 const MOST: usize = 16 << 20;
 /// A line without an end is taken in pieces of this size.
 const LONGEST: usize = 64 << 10;
-/// How much of the end of a console tells why a guest died.
+/// Bytes at the end of a console that explain why a guest died.
 const LAST_WORDS: usize = 1500;
-/// A command shorter than this tells nothing about a clock.
+/// A shorter command does not allow to measure a clock.
 const SHORTEST: f64 = 2.0;
-/// What the kernel says when it is in trouble, in its own words.
+/// The kernel's own words when it has an error.
 const ALARMS: [&str; 14] = [
     "soft lockup",
     "hard LOCKUP",
@@ -33,7 +33,7 @@ const ALARMS: [&str; 14] = [
     "detected stall on CPU",
 ];
 
-/// A warning with a stack begins so; "RETBleed: WARNING: ..." is only about the CPU's model.
+/// A warning with a stack begins this way; "RETBleed: WARNING: ..." is only about the CPU's model.
 const WARNING: &str = "WARNING: ";
 
 /// A console that is being read.
@@ -41,10 +41,10 @@ pub struct Console {
     readers: Vec<JoinHandle<Said>>,
 }
 
-/// What it said.
+/// The output of a console.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// All of it, the emulator's own complaints at the end.
+    /// All of it, with the emulator's own complaints at the end.
     pub text: String,
     up: Option<Mark>,
     end: Option<Mark>,
@@ -65,7 +65,7 @@ impl Console {
         Self { readers: output.into_iter().chain(errors).collect() }
     }
 
-    /// What was said, once the emulator is gone.
+    /// The output, once the emulator is gone.
     pub fn finish(self) -> Said {
         let mut all = Said::default();
         for reader in self.readers {
@@ -91,7 +91,7 @@ impl Said {
         self.end.or(self.up).map_or(0.0, |mark| mark.guest)
     }
 
-    /// The end of what it said, for a guest that is gone.
+    /// The end of the output, for a guest that is gone.
     pub fn last_words(&self) -> String {
         child::tail(&self.text, LAST_WORDS).to_owned()
     }
@@ -123,13 +123,13 @@ fn take_line(said: &mut Said, line: &mut Vec<u8>, host: Instant) {
     line.clear();
 }
 
-/// The lines in which the kernel complains. Only its own: they begin with its clock, "[   12.345678] ".
+/// The lines in which the kernel complains. Only the kernel's lines: they begin with its clock, "[   12.345678] ".
 pub fn complaints(console: &str) -> Vec<String> {
     let alarming = |said: &str| said.starts_with(WARNING) || ALARMS.iter().any(|alarm| said.contains(alarm));
     console.lines().filter(|line| kernel_says(line).is_some_and(alarming)).map(str::to_owned).collect()
 }
 
-/// What stands behind the kernel's clock. Other output may stand before it on the same line.
+/// The text after the kernel's clock. Other output may come before it on the same line.
 fn kernel_says(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once('[')?;
     let (clock, said) = rest.split_once("] ")?;

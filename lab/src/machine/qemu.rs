@@ -1,4 +1,4 @@
-//! The emulator's command line, and the two files it is given: without names, so that nothing can be left behind.
+//! The emulator's command line, and the two files that it gets: without names, so that nothing is left behind.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,21 +16,21 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// An empty file system of some GB takes a second.
 const MAKE_DISK: Duration = Duration::from_secs(60);
 
-/// The initramfs and the scratch disk: open files without a name. They are gone with the last process that has them.
+/// The initramfs and the scratch disk: open files without a name. They disappear with the last process that has them open.
 pub struct Parts {
     image: File,
     disk: Option<File>,
 }
 
 impl Parts {
-    /// Write the image, and make the disk if there is to be one.
+    /// Write the image, and make the disk if one is wanted.
     pub fn make(what: &str, hardware: &Hardware, image: &[u8]) -> Result<Self, Trouble> {
         // SAFETY: a name that ends in zero. Without CLOEXEC: the emulator opens it by its number.
         let fd = unsafe { libc::memfd_create(c"initramfs".as_ptr(), 0) };
         if fd < 0 {
             return Err(Trouble::new(what, std::io::Error::last_os_error()));
         }
-        // SAFETY: it was just opened, and nobody else has it.
+        // SAFETY: it was just opened, and no other code has it.
         let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(image).map_err(|error| Trouble::new(what, error))?;
         let disk = hardware.disk_mib.map(|mib| disk(what, mib)).transpose()?;
@@ -38,7 +38,7 @@ impl Parts {
     }
 }
 
-/// Made on the host and to the end: a guest would spend minutes of emulation on zeroing tables.
+/// Made completely on the host: a guest would spend minutes of emulation on zeroing tables.
 fn disk(what: &str, mib: u64) -> Result<File, Trouble> {
     let trouble =
         |error: std::io::Error| Trouble::new(what, error).or("the scratch disk needs room below target/");
@@ -74,7 +74,7 @@ pub fn command(
 ) -> Result<Command, Trouble> {
     check(what, hardware)?;
     let mut qemu = Command::new(PROGRAM);
-    // No network card: its boot program costs seconds.
+    // No network card: its boot program takes seconds.
     qemu.args(["-nodefaults", "-display", "none", "-no-reboot", "-net", "none"]);
     qemu.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
     match hardware.icount_shift {
@@ -123,8 +123,8 @@ fn nodes(qemu: &mut Command, hardware: &Hardware) {
     }
 }
 
-/// The kernel's command line. A boot on a busy host measures its clock wrongly: it is reported the counter's frequency. With
-/// counted instructions the counter counts these, and measuring it is exact.
+/// The kernel's command line. A boot on a busy host measures its clock wrongly, so the command line gives the counter's frequency. With
+/// counted instructions the counter counts instructions, and the measurement is exact.
 fn words(hardware: &Hardware) -> String {
     let clock = match hardware.icount_shift {
         Some(_) => String::new(),
@@ -140,7 +140,7 @@ fn file_system(what: &str, qemu: &mut Command, tag: &str, path: &Path, options: 
     Ok(())
 }
 
-/// A path within an option: a comma would end it.
+/// A path in an option: a comma would end it.
 fn plain<'a>(what: &str, path: &'a Path) -> Result<&'a str, Trouble> {
     path.to_str()
         .filter(|text| !text.contains(','))

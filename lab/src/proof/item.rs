@@ -1,4 +1,4 @@
-//! What a proof makes: tests of the host, scenarios in guests, and the programs of the wait chains in guests.
+//! The cells of a proof: tests on the host, scenarios in guests, and the programs of the wait chains in guests.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -17,9 +17,9 @@ use crate::rounds::{self, Runner};
 use crate::scenario::{Scenario, Sort};
 use crate::{Trouble, place, table, truth};
 
-/// A test that has not ended by then hangs.
+/// A test that runs longer hangs.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Binaries of whyslow whose tests are drawn anew each time.
+/// Test binaries of whyslow that draw anew each time.
 const DRAWN: [&str; 2] = ["proof", LOCK_CHAINS];
 const WHYSLOW: &str = "whyslow";
 /// Its tests are one suite, on the host and in guests.
@@ -27,23 +27,23 @@ const LOCK_CHAINS: &str = "lock_chains";
 const LAB: &str = "lab";
 const LIVE: &str = "live";
 const OF_COSTS: &str = "costs";
-/// Of why a cell went wrong so many characters are printed.
+/// Characters of a failure's reason that are printed.
 const WORDS: usize = 200;
-/// How many tests of each suite a proof draws.
+/// Tests that a proof draws from each suite.
 const OF_SUITE: usize = 16;
-/// How many scenarios of each sort a proof draws.
+/// Scenarios that a proof draws of each sort.
 const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 5), (Sort::Double, 1)];
-/// Wait chains that it draws in guests, beside the heaviest load.
+/// Wait chains that it draws in guests, besides the heaviest load.
 const IN_GUESTS: usize = 3;
 
 /// One cell to make.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// The same in each proof.
+    /// Its identity, the same in each proof.
     pub key: String,
-    /// What it is counted in.
+    /// The suite that counts it.
     suite: String,
-    /// On which kernel it is made.
+    /// The kernel that it runs on.
     kernel: String,
     how: How,
 }
@@ -56,7 +56,7 @@ enum How {
     Chain { name: String, kernel: String },
 }
 
-/// What is proven: the commit, the programs, and what was asked for. What was made of something else does not count.
+/// The subject of the proof: the commit, the programs, and the request. Results of another subject do not count.
 pub fn subject(asked: &Asked) -> Result<Vec<String>, Trouble> {
     let mut of = vec![format!("commit {}", asked.commit.as_deref().unwrap_or_default())];
     let tests = Binary::all(&asked.binaries)?.into_iter().filter(is_drawn);
@@ -82,7 +82,7 @@ fn suite_of(scenario: &Scenario) -> &'static str {
     if scenario.name.starts_with("live-") { LIVE } else { LAB }
 }
 
-/// Drawn, one of each sort in turn: tests of one name in several modules are a sort, and all others together.
+/// Drawn, one of each sort in turn: tests of one name in several modules are a sort, and all others together are another.
 fn in_turn(tests: Vec<Item>, draw: &mut Draw) -> Vec<Item> {
     let name = |test: &Item| test.key.rsplit("::").next().unwrap_or_default().to_owned();
     let mut sorts: BTreeMap<String, Vec<Item>> = BTreeMap::new();
@@ -100,7 +100,7 @@ fn is_drawn(binary: &Binary) -> bool {
     binary.package() == WHYSLOW && DRAWN.contains(&binary.target.as_str())
 }
 
-/// Where all is made.
+/// The place where cells are made.
 pub struct Bench {
     asked: Asked,
     tests: binary::How,
@@ -108,12 +108,12 @@ pub struct Bench {
     runner: Runner,
     chains: truth::Programs,
     draw: Draw,
-    /// What this host runs.
+    /// The kernel of this host.
     host: String,
 }
 
 impl Bench {
-    /// With what is built here.
+    /// With the binaries that were built here.
     pub fn here(asked: &Asked, seed: u64) -> Result<Self, Trouble> {
         let project = place::project()?;
         let scenarios = Scenario::of(&project)?;
@@ -136,12 +136,12 @@ impl Bench {
         self.asked.suite.as_ref().is_none_or(|wanted| wanted == suite)
     }
 
-    /// Whether the suite is asked for that takes its cells from others.
+    /// Whether the request names the suite that takes its cells from other suites.
     fn of_resources(&self) -> bool {
         self.asked.suite.as_deref() == Some(resources::SUITE)
     }
 
-    /// What a scenario counts in; `None`: it is not asked for.
+    /// The suite that counts a scenario; `None`: not requested.
     fn counts_in(&self, scenario: &Scenario) -> Option<&'static str> {
         match self.of_resources() {
             true => resources::has_scenario(&scenario.name).then_some(resources::SUITE),
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// All that is asked for and drawn.
+    /// All requested and drawn cells.
     pub fn items(&self) -> Result<Vec<Item>, Trouble> {
         let mut tests = Vec::new();
         for binary in Binary::all(&self.asked.binaries)?.iter().filter(|binary| is_drawn(binary)) {
@@ -202,7 +202,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Of each suite of tests so many, or all.
+    /// A few tests of each suite, or all.
     fn some_of_each(&self, tests: Vec<Item>) -> Vec<Item> {
         let mut suites: BTreeMap<String, Vec<Item>> = BTreeMap::new();
         for test in tests {
@@ -224,7 +224,7 @@ impl Bench {
         Item { key, suite: suite.to_owned(), kernel: on, how }
     }
 
-    /// All that are made for this host; of the others some of each sort, each on one of its kernels. Or all on all.
+    /// All scenarios for this host; of the others a few of each sort, each on one of its kernels. Or all scenarios on all kernels.
     fn scenarios(&self) -> Vec<(&Scenario, &str)> {
         if self.asked.all {
             let all = self.scenarios.iter();
@@ -266,7 +266,7 @@ impl Bench {
         Ok(kernels.iter().flat_map(|kernel| names.iter().map(|name| item(kernel, name))).collect())
     }
 
-    /// Make it once. What it came to is printed, behind `at`.
+    /// Make a cell once. Prints its result after `at`.
     pub fn make(&self, item: &Item, at: &str) -> Result<Made, Trouble> {
         let began = Instant::now();
         let row = match &item.how {
@@ -283,10 +283,10 @@ impl Bench {
     }
 }
 
-/// What a test came to: by its row, if it did not fail behind that. Of a test without a row, which is no cell, only what whyslow may cost
-/// is something to be right about.
+/// The result of a test: its row, unless the test failed after writing it. A test without a row is no cell; for it, only the limits of
+/// whyslow's own cost can be right or wrong.
 ///
-/// A fault and its twin are two rows of one test: it is as the worse of both, and keeps the name of the first.
+/// A fault and its twin are two rows of one test: the worse of the two counts, under the name of the first.
 fn of_test(ran: Ran, suite: &str, name: &str) -> Row {
     let first = ran.rows.first().filter(|_| !ran.is_without_rows).map(|row| row.cell.clone());
     let decides = ran.rows.into_iter().min_by_key(|row| match row.ended {
@@ -308,7 +308,7 @@ fn of_test(ran: Ran, suite: &str, name: &str) -> Row {
     Row { suite: suite.to_owned(), ..row }
 }
 
-/// "host 6.18": what this host runs. A guest's kernel of that version is another one.
+/// "host 6.18": the kernel of this host. A guest's kernel of the same version is another one.
 fn running() -> Result<String, Trouble> {
     let path = Path::new("/proc/sys/kernel/osrelease");
     let release =

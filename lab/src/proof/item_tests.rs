@@ -37,14 +37,14 @@ fn a_test_is_what_its_row_says_unless_it_failed_behind_it() {
     let hung = of(Failed, &[Passed], "days");
     assert_eq!((hung.ended, hung.why.as_str(), hung.cell.as_str()), (Failed, "it hung", "cell"));
     assert_eq!(of(Failed, &[Failed, Passed], "days").why, "row");
-    // Nothing was made, by its own word or at all.
+    // Nothing was made: the test says so, or wrote no row.
     assert_eq!(of(NotRun, &[], "days").ended, NotRun);
     assert_eq!(of(Passed, &[], "days").ended, NotDrawn);
     assert_eq!(of(Passed, &[], OF_COSTS).ended, Passed);
     assert_eq!(of(Failed, &[], "days").ended, Failed);
 }
 
-/// A defect stays listed under its cell until that is right: under its twin's name it would stay for good.
+/// A defect stays listed under its cell until that cell is right: under its twin's name it would stay forever.
 #[test]
 fn a_test_of_a_fault_and_its_twin_keeps_the_name_of_the_fault() {
     use Ended::{Failed, NotIdle, Passed};

@@ -1,4 +1,4 @@
-//! What was made so far, a line each, behind a line that says of what.
+//! The results so far, one line each, after a first line that names their subject.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,29 +9,29 @@ use whyslow_faults::proven::Row;
 
 use crate::Trouble;
 
-/// Of what rows are.
+/// The subject of the rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// What it draws.
+    /// The seed of its draws.
     pub seed: u64,
-    /// What is proven: commit, programs, settings.
+    /// Commit, programs, settings.
     pub of: Vec<String>,
-    /// When it was begun.
+    /// The date when it was begun.
     pub date: String,
 }
 
 /// One cell that was made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// What made it: each makes one cell.
+    /// The test or scenario that made it: each makes one cell.
     pub item: String,
     /// "6.1", "host 6.18".
     pub kernel: String,
-    /// What it came to.
+    /// Its result.
     pub row: Row,
 }
 
-/// All that were made, in their order.
+/// All results, in order.
 #[derive(Debug)]
 pub struct Kept {
     path: PathBuf,
@@ -40,13 +40,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What the file has of the same; else it begins anew. `seed`: what somebody asked for.
+    /// The file's results for the same subject; otherwise it begins again. `seed`: a requested seed.
     pub fn open(path: &Path, head: Head, seed: Option<u64>, anew: bool) -> Result<Self, Trouble> {
         let before = if anew { None } else { read(path) };
         let is_of_it =
             |kept: &Kept| kept.head.of == head.of && seed.is_none_or(|seed| seed == kept.head.seed);
         let kept = before.filter(is_of_it).unwrap_or(Kept { path: path.to_owned(), head, made: Vec::new() });
-        // Whole lines, those of another proof left out.
+        // Writes whole lines, without those of another proof.
         let write = || {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder)?;
@@ -58,22 +58,22 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Of what it is.
+    /// The subject.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Each cell that was made, each time.
+    /// Each try of each cell.
     pub fn all(&self) -> &[Made] {
         &self.made
     }
 
-    /// What became of it, time after time.
+    /// The tries of one item, in order.
     pub fn of(&self, item: &str) -> Vec<&Made> {
         self.made.iter().filter(|made| made.item == item).collect()
     }
 
-    /// It was made once more.
+    /// Add a try.
     pub fn add(&mut self, made: Made) -> Result<(), Trouble> {
         let append = || {
             let mut file = OpenOptions::new().append(true).open(&self.path)?;
@@ -89,7 +89,7 @@ fn line(of: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string(of)? + "\n")
 }
 
-/// As far as it can be read: a machine may go down while a line is written.
+/// Reads as far as possible: a machine may crash while a line is written.
 fn read(path: &Path) -> Option<Kept> {
     let text = String::from_utf8_lossy(&fs::read(path).ok()?).into_owned();
     let mut lines = text.lines();

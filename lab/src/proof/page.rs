@@ -1,4 +1,4 @@
-//! docs/truth.md: a row a suite and kernel. A proof of one suite leaves the rows of the others as they are.
+//! docs/truth.md: one row for each suite and kernel. A proof of one suite leaves the rows of the others unchanged.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -45,7 +45,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// What was published before; nothing, if there is no page yet.
+    /// The published page; empty, if there is none yet.
     pub fn read(path: &Path) -> Result<Self, Trouble> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(Page::parse(&text)),
@@ -72,8 +72,8 @@ impl Page {
         page
     }
 
-    /// With what was proven just now: in the place of what was known of these suites on these kernels, if something was judged. What
-    /// went wrong before stays until its cell is made again.
+    /// Adds the results of a proof: they replace the earlier results of these suites on these kernels, if something was judged. A failure
+    /// stays until its cell is made again.
     #[must_use]
     pub fn with(mut self, score: &Score, commit: &str, date: &str) -> Self {
         for (key, tally) in score.tallies.iter().filter(|(_, tally)| tally.judged() > 0) {
@@ -112,7 +112,7 @@ fn item(fault: &Fault, commit: &str) -> String {
     format!("- {suite} {kernel} `{}` {unsettled}{commit}, {}", fault.cell, fault.text)
 }
 
-/// What such a line is about.
+/// The cell of such a line.
 fn cell(line: &str) -> Option<(String, String, String)> {
     let (suite, rest) = line.strip_prefix("- ")?.split_once(' ')?;
     let (kernel, rest) = rest.split_once(" `")?;

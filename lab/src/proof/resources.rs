@@ -1,13 +1,13 @@
-//! Bad days of resources: cells of other suites that are a suite of their own when it is asked for.
+//! Bad days of resources: cells of other suites that form a suite of their own on request.
 
 use crate::Trouble;
 
 /// Its name.
 pub const SUITE: &str = "resources";
 
-/// Names of tests of the proof begin so.
+/// Prefixes of tests of the proof.
 const TESTS: [&str; 17] = [
-    // CPUs: many, short-lived, of more weight or less nice, and a quota beside them.
+    // CPUs: many processes, short-lived ones, more weight or a lower nice value, and a quota beside them.
     "days::beside_programs::",
     "days::equal_beside_a_crowd::",
     "days::short_lived_beside_programs::",
@@ -17,12 +17,12 @@ const TESTS: [&str; 17] = [
     // A disk: large reads; writes, fsyncs and a journal.
     "days::small_reads_behind_large::",
     "days::fsync_behind_writes::",
-    // Memory: a cache that is streamed away or dropped, limits filled by heap and by tmpfs.
+    // Memory: a page cache that is evicted or dropped, limits filled by heap and by tmpfs.
     "days::cache_taken_by_a_neighbour::",
     "days::cache_dropped::",
     "days::cache_beside_a_heap::",
     "days::cache_beside_a_tmpfs::",
-    // Tables and limits: kills, room, inodes, descriptors, ports; tracked connections, rules, a shaper.
+    // Tables and limits: kills, space, inodes, descriptors, ports; tracked connections, rules, a shaper.
     "failures::",
     "extra_work::root_a_full_table_of_tracked_connections",
     "extra_work::root_rules_of_a_packet_filter",
@@ -32,17 +32,17 @@ const TESTS: [&str; 17] = [
 /// ... and of scenarios for this host.
 const SCENARIO: &str = "live-listen-overflow";
 
-/// Whether a test is one.
+/// Whether a test belongs to it.
 pub fn has_test(name: &str) -> bool {
     TESTS.iter().any(|of| name.starts_with(of))
 }
 
-/// Whether a scenario is one.
+/// Whether a scenario belongs to it.
 pub fn has_scenario(name: &str) -> bool {
     name.starts_with(SCENARIO)
 }
 
-/// Each sort is there: a name that is no test's any more would be a day that is never made.
+/// Checks that each prefix matches a test: otherwise a renamed test would never be made.
 pub fn check<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Result<(), Trouble> {
     match TESTS.iter().find(|of| !names.clone().any(|name| name.starts_with(**of))) {
         Some(of) => Err(Trouble::new(format!("find tests of {of}"), "there are none")),

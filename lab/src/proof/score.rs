@@ -8,35 +8,35 @@ use whyslow_faults::wrong::Sort;
 
 use super::kept::{Kept, Made};
 
-/// A cell that went wrong is made so often, the first time included.
+/// Largest number of tries of a cell that went wrong, including the first.
 const TIMES: usize = 6;
-/// So many failures are no bad luck.
+/// So many failures are not bad luck.
 const DEFECT: usize = 3;
-/// An accusation that was false so often with one seed is made by whyslow, not by luck.
+/// After so many false accusations with one seed, whyslow is the cause, not luck.
 const FALSE_AGAIN: usize = 2;
-/// Of a standard normal distribution 95 % are within so many deviations.
+/// 95 % of a standard normal distribution are within so many deviations.
 const Z: f64 = 1.96;
 
-/// What is known of a cell.
+/// The state of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It was not made yet.
+    /// Not made yet.
     New,
-    /// The first time it was right.
+    /// Right the first time.
     Right,
-    /// It was not made, or did not come about.
+    /// Not made, or the scenario did not come about.
     Void,
-    /// It went wrong, and has to be made again.
+    /// Wrong once; it must be made again.
     Open,
-    /// It went wrong, and was right more often.
+    /// Wrong, but right more often.
     Unlucky,
-    /// It went wrong, and hardly came about again.
+    /// Wrong, and the scenario hardly came about again.
     Unsettled,
-    /// It goes wrong again and again.
+    /// Wrong again and again.
     Defect,
 }
 
-/// By all that it came to, time after time.
+/// From all its tries, in order.
 pub fn standing(cell: &[&Made]) -> Standing {
     let count = |ended: Ended| cell.iter().filter(|made| made.row.ended == ended).count();
     let accused = cell.iter().filter(|made| made.row.wrong == Some(Sort::False)).count();
@@ -45,7 +45,7 @@ pub fn standing(cell: &[&Made]) -> Standing {
         None => Standing::New,
         Some(Ended::Passed) => Standing::Right,
         Some(Ended::Failed) if failed >= DEFECT || accused >= FALSE_AGAIN => Standing::Defect,
-        // Whatever the others come to.
+        // Whatever the result of the other tries.
         Some(Ended::Failed) if passed > TIMES - DEFECT => Standing::Unlucky,
         Some(Ended::Failed) if cell.len() < TIMES => Standing::Open,
         Some(Ended::Failed) if passed >= DEFECT => Standing::Unlucky,
@@ -54,17 +54,17 @@ pub fn standing(cell: &[&Made]) -> Standing {
     }
 }
 
-/// How many of how many.
+/// A count out of a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// So many.
+    /// The count.
     pub of_these: usize,
-    /// Of so many.
+    /// The total.
     pub all: usize,
 }
 
 impl Part {
-    /// The interval of 95 % of the share, in percent (Wilson's: it holds for small numbers, too).
+    /// The 95 % interval of the share, in percent (Wilson's, which also holds for small numbers).
     pub fn interval(self) -> [f64; 2] {
         let n = self.all as f64;
         if n == 0.0 {
@@ -84,13 +84,13 @@ impl fmt::Display for Part {
     }
 }
 
-/// What one suite came to on one kernel.
+/// The results of one suite on one kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// What the answers were the first time; `None`: the test broke down, or a bar on cost was not held.
+    /// The first answers; `None`: the test broke down, or a limit on cost was exceeded.
     wrong: BTreeMap<Option<Sort>, usize>,
     right: usize,
-    /// Others used the host, it did not come about, or what it needs is not here.
+    /// Other processes used the host, the scenario did not come about, or the host lacks something.
     void: usize,
 }
 
@@ -104,7 +104,7 @@ impl Tally {
         [self.right, inexact, missed, falsely, blind, of(None)].map(|of_these| Part { of_these, all })
     }
 
-    /// All that were judged.
+    /// Number of judged cells.
     pub fn judged(&self) -> usize {
         self.right + self.wrong.values().sum::<usize>()
     }
@@ -114,7 +114,7 @@ impl Tally {
         Tally { right: 1, ..Tally::default() }
     }
 
-    /// All that were not.
+    /// Number of cells that were not judged.
     pub fn void(&self) -> usize {
         self.void
     }
@@ -123,9 +123,9 @@ impl Tally {
 /// A cell that went wrong the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// In which suite, on which kernel.
+    /// Suite and kernel.
     pub of: (String, String),
-    /// Which one.
+    /// The cell.
     pub cell: String,
     /// Luck or defect.
     pub standing: Standing,
@@ -133,22 +133,22 @@ pub struct Fault {
     pub text: String,
 }
 
-/// What was proven.
+/// The result of a proof.
 #[derive(Debug, Clone, Default)]
 pub struct Score {
     /// By suite and kernel.
     pub tallies: BTreeMap<(String, String), Tally>,
-    /// What went wrong.
+    /// The failures.
     pub faults: Vec<Fault>,
     /// All cells that were judged, by suite and kernel.
     pub cells: BTreeSet<(String, String, String)>,
 }
 
-/// Of why a cell went wrong so many characters are told.
+/// Characters of a failure's reason that are reported.
 const WORDS: usize = 300;
 
 impl Score {
-    /// Of what these have made.
+    /// Summarises the results of these items.
     pub fn of<'i>(kept: &Kept, items: impl Iterator<Item = &'i str>) -> Self {
         let mut score = Score::default();
         items.for_each(|item| score.add(&kept.of(item), kept.head().seed));
@@ -177,12 +177,12 @@ impl Score {
         self.faults.push(Fault { of, cell, standing, text });
     }
 
-    /// All that were judged.
+    /// Number of judged cells.
     pub fn judged(&self) -> usize {
         self.cells.len()
     }
 
-    /// Something goes wrong again and again.
+    /// Whether a cell goes wrong again and again.
     pub fn has_defect(&self) -> bool {
         self.faults.iter().any(|fault| fault.standing == Standing::Defect)
     }

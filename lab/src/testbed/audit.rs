@@ -13,15 +13,15 @@ use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 use crate::testbed::readers;
 
-/// Emulated CPUs share the host's with others: a call that takes no more than so many times as long is none that waits.
+/// Emulated CPUs share the host's CPUs with other processes: a call counts as waiting only if it takes more than so many times as long.
 const NO_LOSS: f64 = 3.0;
 
-/// Who reads, and who is recorded.
+/// The reader, and the audited tasks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     reader: String,
-    /// It sleeps so long after each record.
+    /// It sleeps this long after each record.
     sleep_us: u64,
     comm: String,
     threads: u64,
@@ -32,7 +32,7 @@ pub struct Spec {
 }
 
 struct Running {
-    // First: they end when the reader reads.
+    // Dropped first: these tasks end only while the reader reads.
     victim: Victim,
     reader: Victim,
     twin: bool,
@@ -47,7 +47,7 @@ impl Setting for Spec {
             Ok(victim)
         };
         let reader = start(&self.reader, 1, Work::ReadAudit { sleep_us: self.sleep_us }, draw)?;
-        // Only tasks that are born later are recorded.
+        // The kernel audits only tasks that start later.
         let victim = start(&self.comm, self.threads, Work::Audited { rest_us: self.rest_us }, draw)?;
         Ok(Box::new(Running { victim, reader, twin: self.twin }))
     }

@@ -1,4 +1,4 @@
-//! The five founding cases and what goes with them: each is really made, and proven by the clocks of its own processes.
+//! The five founding cases and their helpers: each is really made, and proven by the clocks of its own processes.
 
 pub(crate) mod actor;
 pub(crate) mod busy_wait;
@@ -20,25 +20,25 @@ pub use cpu_latency::ask;
 
 use crate::testbed::part::Proof;
 
-/// Names that an answer can ask for.
+/// Names that an answer can refer to.
 fn named<const N: usize>(names: [(&str, String); N]) -> BTreeMap<String, String> {
     names.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
 }
 
-/// `with` is not larger than `without` by `ratio`: of what is healthy, and takes a time.
+/// A proof that `with` is not larger than `without` by `ratio`: for healthy work, measured as a time.
 fn steady(what: String, with: f64, without: f64, ratio: f64) -> Proof {
     let holds = with > 0.0 && without > 0.0 && with <= without * ratio;
     Proof { what, with, without, least_ratio: ratio, holds }
 }
 
-/// The middle of some numbers; 0 of none.
+/// The median of some numbers; 0 if there are none.
 fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The largest of some numbers; 0 of none.
+/// The largest of some numbers; 0 if there are none.
 fn largest(numbers: impl IntoIterator<Item = f64>) -> f64 {
     numbers.into_iter().fold(0.0, f64::max)
 }

@@ -1,5 +1,5 @@
-//! A fault of the module that keeps CPUs from working, with threads bound to these CPUs that have something to do at each
-//! tick of a clock: what they cannot do in time is not made up.
+//! A fault of the module that keeps CPUs from working, with threads bound to these CPUs that have work at each tick of a clock: work that
+//! is not done in time is not made up for.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use crate::testbed::fault_module::Loaded;
 use crate::testbed::part::{Facts, Part, Proof};
 use crate::testbed::readers;
 
-/// Of an emulated CPU: whyslow itself, and a noisy host, take from it, too.
+/// On an emulated CPU, whyslow itself and a noisy host take CPU time, too.
 const LEAST: f64 = 1.25;
 const EXACT: f64 = 0.15;
 
-/// A healthy one does so much of its work: whyslow wants emulated CPUs, too.
+/// A healthy thread does at least so much of its work: whyslow uses emulated CPUs, too.
 const ALIKE: f64 = 3.0;
 
-/// What it is made of.
+/// Its parts.
 pub struct Hindered {
     victim: Victim,
     folio: Rc<Loaded>,
     fault: Fault,
-    /// The fault is never put on.
+    /// The fault is never turned on.
     twin: bool,
     names: BTreeMap<String, String>,
 }
 
 impl Hindered {
-    /// Threads that do `work` on these CPUs; `fault` is made when it is imposed.
+    /// Threads that do `work` on these CPUs; `fault` is made when it is turned on.
     pub fn on(
         testbed: &TestBed,
         draw: &mut Draw,
@@ -54,14 +54,14 @@ impl Hindered {
         Ok(Hindered { victim, folio, fault, twin: false, names })
     }
 
-    /// The same work, and nothing that hinders it.
+    /// The same work without the fault.
     #[must_use]
     pub fn or_twin(mut self, twin: bool) -> Self {
         self.twin = twin;
         self
     }
 
-    /// A name that an answer can ask for.
+    /// A name that an answer can refer to.
     pub fn name(&mut self, key: &str, name: &str) {
         self.names.insert(key.to_owned(), name.to_owned());
     }

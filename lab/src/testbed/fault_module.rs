@@ -1,4 +1,4 @@
-//! The fault module as the test bed has it: loaded once under drawn names, all faults off and unloaded at the end.
+//! The fault module in the test bed: loaded once under drawn names; at the end all faults are turned off and it is unloaded.
 
 use std::cell::OnceCell;
 use std::io;
@@ -11,11 +11,11 @@ use whyslow_faults::rounds::Trouble;
 use crate::guest::module::{Module, Names};
 use crate::guest_modules;
 
-/// Words that say nothing of what the module does: a folder of /proc has one of them.
+/// Words that do not reveal what the module does: a folder of /proc has one of them.
 const FOLDERS: [&str; 6] = ["binder", "archive", "catalog", "pantry", "parish", "registry"];
 const CONTROLS: [&str; 4] = ["index", "contents", "summary", "notes"];
 
-/// Loaded when the first part of a run asks for it.
+/// Loaded when a part of a run first needs it.
 pub struct Folio {
     file: Option<PathBuf>,
     loaded: OnceCell<Rc<Loaded>>,
@@ -23,13 +23,13 @@ pub struct Folio {
 
 /// The module in the kernel.
 pub struct Loaded {
-    /// What it is reported, and what it says.
+    /// Its orders and its account.
     pub module: Module,
     name: String,
 }
 
 impl Folio {
-    /// Of this file, if there is one for the guest's kernel.
+    /// From this file, if there is one for the guest's kernel.
     #[must_use]
     pub fn of(file: Option<PathBuf>) -> Self {
         Folio { file, loaded: OnceCell::new() }

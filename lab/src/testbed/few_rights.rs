@@ -1,17 +1,17 @@
-//! whyslow with few capabilities, as root of a container has them.
+//! whyslow with few capabilities, as root of a container has.
 
 use std::thread;
 
 use caps::{CapSet, Capability};
 use whyslow_faults::rounds::Trouble;
 
-/// Do `work` where who is executed has no more than these capabilities, of root; none are named: all of them.
+/// Run `work` on a thread whose children have, of root's capabilities, only these; an empty list: all of them.
 ///
-/// What is not in the bounding set of who calls execve(2) is not permitted after it, to root neither; it is kept by thread
-/// (capabilities(7)), so that the test bed keeps its own.
+/// A capability outside the bounding set of the thread that calls execve(2) is not permitted after it, not even for root; each thread has
+/// its own set (capabilities(7)), so the test bed keeps its capabilities.
 ///
 /// # Errors
-/// Those of `work`; a name that is no capability; the kernel does not take one away.
+/// Errors of `work`; a name that is no capability; the kernel does not remove one.
 pub fn with_only<T: Send>(
     names: &[String],
     work: impl FnOnce() -> Result<T, Trouble> + Send,
@@ -34,7 +34,7 @@ pub fn with_only<T: Send>(
             }
             work()
         });
-        done.join().map_err(|_| "whoever looks with few rights panicked")?
+        done.join().map_err(|_| "the thread with few capabilities panicked")?
     })
 }
 

@@ -1,4 +1,4 @@
-//! A kernel lock that a kernel thread keeps again and again, and processes that want it: reading a file takes it.
+//! A kernel lock that a kernel thread holds again and again, and processes that want it: reading a file acquires it.
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::Draw;
@@ -12,43 +12,43 @@ use crate::testbed::readers::Readers;
 
 use std::time::Duration;
 
-/// One lock, or two in a row.
+/// One lock, or a chain of two.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     lock: Sort,
-    /// The kernel thread that keeps it.
+    /// The kernel thread that holds it.
     by: String,
-    /// So long each time.
+    /// For this long each time.
     for_us: u64,
-    /// It begins so often.
+    /// Interval from start to start.
     every_us: u64,
-    /// Stays on a CPU meanwhile; else it sleeps.
+    /// It stays on a CPU meanwhile; otherwise it sleeps.
     #[serde(default)]
     spins: bool,
-    /// The one that keeps it wants a second lock meanwhile, which this thread keeps: it is that one that takes its time.
+    /// The holder waits for a second lock meanwhile, which this thread holds: this thread is the one that takes time.
     #[serde(default)]
     behind: Option<String>,
     victims: Readers,
 }
 
-/// What sort of lock, and who may share it.
+/// The sort of lock, and whether it is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Sort {
     Mutex,
-    /// Kept by a writer, wanted by writers.
+    /// Held by a writer, wanted by writers.
     Rwsem,
-    /// Kept by a writer, wanted by readers.
+    /// Held by a writer, wanted by readers.
     RwsemWantedByReaders,
-    /// Kept by a reader, wanted by writers.
+    /// Held by a reader, wanted by writers.
     RwsemKeptByReader,
-    /// Kept by a writer, wanted by readers.
+    /// Held by a writer, wanted by readers.
     PercpuRwsem,
 }
 
 impl Sort {
-    /// All locks of its sort, whether it is kept shared, and wanted shared.
+    /// All locks of its sort, whether it is held shared, and wanted shared.
     fn locks(self) -> (&'static [&'static str], bool, bool) {
         match self {
             Sort::Mutex => (&MUTEXES, false, false),
@@ -68,7 +68,7 @@ impl Setting for Spec {
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let folio = testbed.folio.loaded(draw)?;
         let (locks, kept_shared, wanted_shared) = self.lock.locks();
-        // The first is taken before the second: it stands earlier in the order of locks.
+        // The first is acquired before the second: it comes earlier in the order of locks.
         let at = draw.between(0, locks.len() as u64 - 2) as usize;
         let (first, second) = (locks[at], locks[at + 1]);
         let grip = |lock: &str, shared| Grip { lock: lock.to_owned(), shared };

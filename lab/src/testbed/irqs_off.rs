@@ -17,14 +17,14 @@ use crate::testbed::part::{Part, Setting};
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     cpu: u32,
-    /// So long each time.
+    /// For this long each time.
     for_us: u64,
-    /// It begins so often.
+    /// Interval from start to start.
     every_us: u64,
-    /// The kernel thread that does it; none: a timer does.
+    /// The kernel thread that does it; `None`: a timer.
     #[serde(default)]
     by: Option<String>,
-    /// The same work, and nothing that hinders it.
+    /// The same work without the fault.
     #[serde(default)]
     twin: bool,
 }

@@ -13,18 +13,18 @@ use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 use crate::testbed::slow_disk;
 
-/// Of a whole guest of 1.5 GiB, which holds whyslow, too.
+/// Out of a guest of 1.5 GiB, which also runs whyslow.
 const MEMORY_MIB: u64 = 384;
-/// Emulated CPUs share the host's with others: what loses less than this may have lost nothing.
+/// Emulated CPUs share the host's CPUs with other processes: a smaller loss may be no loss.
 const NO_LOSS: f64 = 0.25;
-/// What whyslow itself and a noisy host take from a victim is not its fault's.
+/// The share that whyslow itself and a noisy host take from a victim, which is not caused by the fault.
 const EXACT: f64 = 0.15;
 
 /// One live fault.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Which, by the rule that should find it: "cpu-quota".
+    /// The fault, by the rule that should find it: "cpu-quota".
     fault: String,
     /// "fault", "twin" or "false-positive control".
     #[serde(default)]
@@ -32,10 +32,10 @@ pub struct Spec {
     /// Memory that its victims may use.
     #[serde(default)]
     memory_mib: Option<u64>,
-    /// Its files are on a disk of which each request takes so long.
+    /// Its files are on a disk on which each request takes this long.
     #[serde(default)]
     disk_us: Option<u64>,
-    /// Others take their part of the CPUs: it costs less, and its victims' rate without it changes with them.
+    /// Other load uses part of the CPUs: the fault costs less, and the victims' rate without it changes with that load.
     #[serde(default)]
     beside: bool,
 }
@@ -90,11 +90,11 @@ impl Part for Running {
     fn names(&self) -> BTreeMap<String, String> {
         let victim = self.scenario.victim();
         let pids = victim.tids().into_iter().chain([victim.pid()]).map(|pid| format!("|{pid}"));
-        // Of two limits alike the kernel charges the inner first, and the outer holds a few pages more, those of its children's own
-        // structures (mm/memcontrol.c): either may be the one that is met.
+        // Of two equal limits the kernel charges the inner one first, and the outer one also contains a few pages of its children's own
+        // structures (mm/memcontrol.c): either limit may be reached.
         let victims = match self.scenario.kind() {
             Kind::MemoryLimit if !self.scenario.limits().is_empty() => self.scenario.limits().join("|"),
-            // A client that waits for a server is a task: its cgroup has no counter of connects.
+            // The victim is the waiting client's task: its cgroup has no counter of connects.
             Kind::ListenOverflow => format!("{}{}", self.scenario.binding(), pids.collect::<String>()),
             _ => self.scenario.binding().to_owned(),
         };
@@ -127,7 +127,7 @@ impl Part for Running {
             FormSpec::Twin | FormSpec::Control => {
                 let no_loss = match self.scenario.kind() {
                     _ if self.is_emulated => NO_LOSS,
-                    // A disk is not as fast at one time as at another.
+                    // The speed of a disk changes with time.
                     Kind::BlkioThrottle => bars::DRIFT,
                     _ => bars::NO_FAULT,
                 };
@@ -149,8 +149,8 @@ impl Part for Running {
 }
 
 impl Running {
-    /// A false-positive control is one if the counter rises that rises with the fault. Where it rises in a twin of a full queue, a client
-    /// lost a second or more, with and without alike.
+    /// A false-positive control holds if the same counter rises as with the fault. If the counter rises in the twin of a full queue, a
+    /// client lost a second or more, with and without the fault alike.
     fn is_counted(&self, counted: Option<u64>) -> bool {
         match (self.form, self.scenario.kind()) {
             (FormSpec::Control, _) => counted != Some(0),
@@ -160,7 +160,7 @@ impl Running {
     }
 }
 
-/// By which part the loss changes if the rate without the fault is that of another span.
+/// By which part the loss changes if the rate without the fault is taken from another span.
 fn drift_of_loss(truth: &Truth) -> f64 {
     let share = truth.share();
     truth.drift * (1.0 - share) / share.max(1e-9)

@@ -1,5 +1,5 @@
-//! Honest loads: they fill a host, and nothing is wrong with it. Each tells its rate by its own clock, in the window and
-//! outside: that it was a load, and that nothing held it up.
+//! Honest loads: they fill a host, and nothing is wrong with it. Each reports its rate by its own clock, in the window and outside: this
+//! proves that it was a load, and that nothing delayed it.
 
 pub mod compile;
 pub mod crowd;
@@ -16,18 +16,19 @@ use whyslow_faults::{Span, Victim, truth};
 
 use crate::testbed::part::{Facts, Part, Proof};
 
-/// What takes all that it can get gets less while whyslow, the guest and the emulator want the same CPUs: it goes on.
+/// A load that uses all CPU time it can get slows down while whyslow, the guest and the emulator use the same CPUs: it must still make
+/// progress.
 const GREEDY: f64 = 6.0;
-/// What is done at each tick of a clock is done in time, but for the ticks that an emulated CPU misses.
+/// Work at each tick of a clock is done in time, except for the ticks that an emulated CPU misses.
 const PACED: f64 = 2.0;
 
-/// Victims that do the same all the time.
+/// Victims with constant work.
 struct Steady {
     victim: Victim,
     group: Group,
-    /// What is counted.
+    /// The unit of the count.
     what: String,
-    /// Rates that differ by less are alike.
+    /// Rates that differ by less count as equal.
     ratio: f64,
 }
 

@@ -1,4 +1,5 @@
-//! Tasks that are bound to CPUs: one that waits behind a mask loses only what the CPUs outside it had left, one that spins loses nothing.
+//! Tasks bound to CPUs: a task that waits because of its mask loses only the unused time of the CPUs outside it; a spinning task loses
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,14 +14,14 @@ use whyslow_faults::{Draw, Span, Victim, host};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting, group_and_victim};
 
-/// A CPU was full if one task, bound to it, ran there or was ready to for this part of the time.
+/// A CPU was full if one task bound to it ran there or was ready for a CPU for this part of the time.
 const FULL: f64 = 0.97;
-/// A task that waits for less of the time is no victim to be asked for.
+/// A task that waits for less of the time is no victim that must be found.
 const A_LOSS: f64 = 0.3;
 const WAITED: &str = "part of the time that it was ready and did not run";
 
-/// Every CPU but one is filled by a task; on that one are tasks with hundreds of short sleeps a second. What it idles is their own, and
-/// there is no room elsewhere.
+/// A task fills every CPU but one; on that one are tasks with hundreds of short sleeps a second. Its idle time is their own sleep, and
+/// there is no unused time elsewhere.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FullElsewhere {
@@ -35,23 +36,24 @@ pub struct FullElsewhere {
     bound: bool,
 }
 
-/// Threads that poll a flag, and one that computes, all bound to one CPU: what it loses is a loss, what they wait is none.
+/// Threads that poll a flag, and one that computes, all bound to one CPU: the waiting time of the computing thread is a loss, that of the
+/// pollers is none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spinners {
     cpu: usize,
     pairs: u64,
     comm: String,
-    /// The one that computes is bound to another CPU.
+    /// The computing thread is bound to another CPU.
     #[serde(default)]
     twin: bool,
 }
 
-/// Time that a victim ran, and that it was ready and did not run: schedstat, ns.
+/// Time that a victim ran, and time that it was ready for a CPU: schedstat, ns.
 type Had = (u64, u64);
 
 struct Running {
-    /// The first is the one that could lose.
+    /// The first is the one that could lose time.
     victims: Vec<Victim>,
     groups: Vec<Group>,
     before: Option<(Instant, Vec<Had>)>,
@@ -100,7 +102,7 @@ impl Setting for FullElsewhere {
     }
 }
 
-/// The n-th of those that we may use, of two at least.
+/// The n-th of the allowed CPUs, of two at least.
 fn chosen(n: usize) -> Result<usize, Trouble> {
     match host::cpus()[..] {
         [] | [_] => Err("one CPU leaves no room".into()),
@@ -108,7 +110,7 @@ fn chosen(n: usize) -> Result<usize, Trouble> {
     }
 }
 
-/// Of all but the first the least.
+/// The smallest of all but the first.
 fn fullness(had: &[[f64; 2]]) -> f64 {
     had.iter().skip(1).map(|had| had[0] + had[1]).fold(1.0, f64::min)
 }

@@ -1,4 +1,4 @@
-//! A group above its memory.high: the kernel makes whoever charges more memory sleep. Nothing is swapped and no page comes back.
+//! A group above its memory.high: the kernel makes every task that charges more memory sleep. Nothing is swapped and no page comes back.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use whyslow_faults::{Draw, Span, Truth, Victim};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting, group_and_victim};
 
-/// The victims do at most so much of their work: one part in 1.4. In the twin at least that.
+/// The victims do at most one part in 1.4 of their work. In the twin at least that.
 const LEAST_RATIO: f64 = 1.4;
-/// What whyslow itself and a noisy host take from a victim is not its fault's.
+/// The share that whyslow itself and a noisy host take from a victim, which is not caused by the fault.
 const EXACT: f64 = 0.15;
 
-/// A limit that slows.
+/// A limit that slows tasks down.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Processes that get memory and give it back ...
+    /// Processes that allocate memory and free it ...
     processes: u64,
-    /// ... each so much at a time ...
+    /// ... this much each at a time ...
     mib: u64,
-    /// ... and rest so long.
+    /// ... and rest this long.
     rest_us: u64,
     /// The group's memory.high.
     high_mib: u64,
-    /// The limit is one that they never meet.
+    /// The limit is one that they never reach.
     #[serde(default)]
     twin: bool,
 }

@@ -16,7 +16,7 @@ use crate::testbed::{
     scheduler, sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
 };
 
-/// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
+/// A part in a scenario file: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
     /// Start it, healthy.
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble>;
@@ -34,23 +34,23 @@ pub trait Setting {
 
 /// A part that runs. It ends when it is dropped.
 pub trait Part {
-    /// Put the fault on. A load has none.
+    /// Turn the fault on. A load has none.
     fn impose(&mut self) -> Result<(), Trouble>;
 
-    /// Lift it, and wait until its victims move again.
+    /// Turn it off, and wait until its victims make progress again.
     fn lift(&mut self) -> Result<(), Trouble>;
 
-    /// Names that are known from the beginning: `{key}` in the arguments of whyslow.
+    /// Names that are known from the start: `{key}` in the arguments of whyslow.
     fn names(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Cgroups of its victims: what they used whyslow must have seen.
+    /// Cgroups of its victims: whyslow must report their CPU time.
     fn groups(&self) -> Vec<&Group> {
         Vec::new()
     }
 
-    /// What it did, by its victims' own clock; never by a file that whyslow reads.
+    /// Its effect, by its victims' own clock; never from a file that whyslow reads.
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble>;
 }
 
@@ -76,9 +76,9 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Names that are known from the beginning.
+    /// Names that are known from the start.
     pub fn names(&self) -> BTreeMap<String, String> {
-        // The first that has a name gives it.
+        // The first part that has a name gives it.
         self.all().rev().flat_map(|part| part.names()).collect()
     }
 
@@ -87,17 +87,18 @@ impl Parts {
         self.loads.iter().chain(&self.faults)
     }
 
-    /// Put all faults on.
+    /// Turn all faults on.
     pub fn impose(&mut self) -> Result<(), Trouble> {
         self.faults.iter_mut().try_for_each(|fault| fault.impose())
     }
 
-    /// Lift all faults.
+    /// Turn all faults off.
     pub fn lift(&mut self) -> Result<(), Trouble> {
         self.faults.iter_mut().rev().try_for_each(|fault| fault.lift())
     }
 
-    /// All are lifted, before and after: a span of that; with `each`, one a fault, in which that one alone is lifted.
+    /// Measure spans with all faults off, before and after the window; with `each`, one span for each fault, in which only that fault is
+    /// off.
     pub fn without(&mut self, look: &LookSpec) -> Result<Vec<Span>, Trouble> {
         let length = Duration::from_millis(look.without_ms);
         if !look.each {
@@ -114,7 +115,7 @@ impl Parts {
         Ok(spans)
     }
 
-    /// What each of these did. `without`: spans of each, or of all.
+    /// The effect of each of these parts. `without`: spans of each, or of all.
     pub fn facts(of: &[Box<dyn Part>], window: Span, without: &[Vec<Span>]) -> Result<Vec<Facts>, Trouble> {
         let one = |(at, part): (usize, &dyn Part)| {
             let spans: Vec<Span> =
@@ -171,7 +172,7 @@ macro_rules! parts {
 }
 
 parts! {
-    /// What can be wrong.
+    /// The possible faults.
     FaultSpec {
         Audit(audit::Spec),
         BusyWait(cases::busy_wait::Spec),
@@ -198,7 +199,7 @@ parts! {
 }
 
 parts! {
-    /// What else can go on.
+    /// The possible loads.
     LoadSpec {
         LiveFault(live_fault::Spec),
         Compile(loads::compile::Spec),

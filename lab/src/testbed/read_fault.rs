@@ -1,4 +1,4 @@
-//! A fault that the module makes, with the processes that read one of its files.
+//! A fault of the module, with the processes that read one of its files.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,14 +12,14 @@ use crate::testbed::fault_module::Loaded;
 use crate::testbed::part::{Facts, Part};
 use crate::testbed::readers::{self, Readers};
 
-/// What it is made of.
+/// Its parts.
 pub struct Made {
-    // First: who reads must have ended before a file is taken away.
+    // Dropped first: the readers must have ended before the file is removed.
     victim: Option<Victim>,
     folio: Rc<Loaded>,
-    /// On while it is imposed.
+    /// On while the fault is on.
     faults: Vec<Fault>,
-    /// On while it is not.
+    /// On while the fault is off.
     instead: Option<Fault>,
     names: BTreeMap<String, String>,
 }
@@ -31,14 +31,14 @@ impl Made {
         Ok(Made { victim: None, folio, faults, instead: None, names: BTreeMap::new() })
     }
 
-    /// What is there while the fault is not.
+    /// Set what is on while the fault is off.
     pub fn instead_of(&mut self, healthy: Fault) -> Result<(), Trouble> {
         self.folio.module.make(&healthy)?;
         self.instead = Some(healthy);
         Ok(())
     }
 
-    /// A name that an answer can ask for.
+    /// A name that an answer can refer to.
     pub fn name(&mut self, key: &str, name: &str) {
         self.names.insert(key.to_owned(), name.to_owned());
     }

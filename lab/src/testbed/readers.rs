@@ -1,4 +1,4 @@
-//! Victims that read a file of the fault module again and again, and what the reads cost them by their own clock.
+//! Victims that read a file of the fault module again and again, and the cost of the reads by their own clock.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use whyslow_faults::{Draw, Ledger, Span, Victim};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Proof};
 
-/// A read takes longer by this factor while the fault is on.
+/// A read takes at least so many times as long while the fault is on.
 const LEAST: f64 = 3.0;
-/// What an emulated CPU adds to a wait: its waker and itself begin late.
+/// Delay that an emulated CPU adds to a wait: the waker and the waiter start late.
 const EXACT: f64 = 0.1;
 
-/// Who reads.
+/// The readers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Readers {
     /// How many threads.
     #[serde(default = "two")]
     threads: u64,
-    /// Each rests so long between two reads.
+    /// Rest of each between two reads.
     #[serde(default = "rest")]
     rest_us: u64,
     comm: String,
@@ -59,7 +59,7 @@ fn mean_s(ledger: &Ledger, spans: &[Span]) -> f64 {
     took.iter().map(|ns| *ns as f64 / 1e9).sum::<f64>() / took.len().max(1) as f64
 }
 
-/// Time of all reads as far as they are in the window, in seconds, and how many they are.
+/// Time of all reads inside the window, in seconds, and their number.
 fn inside_s(ledger: &Ledger, window: Span) -> (f64, f64) {
     let parts: Vec<f64> = (0..ledger.slots())
         .flat_map(|slot| ledger.notes(slot))
@@ -72,7 +72,7 @@ fn inside_s(ledger: &Ledger, window: Span) -> (f64, f64) {
     (parts.iter().sum(), parts.len() as f64)
 }
 
-/// What reading cost.
+/// The cost of reading.
 #[must_use]
 pub fn facts(victim: &Victim, window: Span, without: &[Span], names: BTreeMap<String, String>) -> Facts {
     let ledger = victim.ledger();
@@ -83,7 +83,7 @@ pub fn facts(victim: &Victim, window: Span, without: &[Span], names: BTreeMap<St
     Facts { proof, lost_s: Some((lost * (1.0 - EXACT), lost * (1.0 + EXACT))), names }
 }
 
-/// Names of a victim that every part tells.
+/// Names that every part reports of a victim.
 #[must_use]
 pub fn names(victim: &Victim) -> BTreeMap<String, String> {
     let tids: Vec<String> = victim.tids().iter().map(u32::to_string).collect();

@@ -1,5 +1,5 @@
-//! A guest that runs out of free memory: somebody keeps most of it, somebody reads a file through what is left, and those who
-//! get memory and give it back must free it themselves (direct reclaim).
+//! A guest that runs out of free memory: one process keeps most of it, another reads a file through the rest, and processes that allocate
+//! and free memory must reclaim it themselves (direct reclaim).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,31 +13,31 @@ use whyslow_faults::{Draw, Span, Truth, Victim, host};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting, group_and_victim};
 
-/// The victims do at most so much of their work: one part in 1.4.
+/// The victims do at most one part in 1.4 of their work.
 const LEAST_RATIO: f64 = 1.4;
-/// The one that keeps memory looks at one page of it so often, and does nothing else.
+/// The process that keeps memory touches one page of it at this interval, and does nothing else.
 const LOOK_US: u64 = 500_000;
-/// What the reader reads at a time.
+/// Size of the reader's blocks.
 const BLOCK: u64 = 256 << 10;
 
 /// Memory pressure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Processes that get memory and give it back ...
+    /// Processes that allocate memory and free it ...
     threads: u64,
-    /// ... each so much at a time ...
+    /// ... this much each at a time ...
     mib: u64,
-    /// ... and rest so long.
+    /// ... and rest this long.
     rest_us: u64,
-    /// Memory that nobody keeps.
+    /// Memory that no process keeps.
     left_mib: u64,
-    /// The file that is read through it: larger.
+    /// Size of the file that is read through it; larger than that memory.
     file_mib: u64,
 }
 
 struct Wanting {
-    // Ended before the victim: while memory is short nothing ends in time.
+    // Ended before the victim: while memory is short no process ends in time.
     eaters: Vec<Victim>,
     victim: Victim,
     group: Group,
@@ -51,15 +51,15 @@ impl Setting for Spec {
         if !testbed.is_guest() {
             return Err("no host is run out of memory".into());
         }
-        // The limit of the fence would be met before the guest's memory is used up: another fault.
+        // The fence's limit would be reached before the guest's memory is used up: that is another fault.
         testbed.fence.top().set_memory_limit(None)?;
         let file = testbed.dir.join(draw.word(8));
         host::make_file(&file, self.file_mib << 20)?;
         let group = testbed.fence.group(&draw.word(6))?;
         let work = Work::Churn { bytes: self.mib << 20, rest_us: self.rest_us };
         let mut spec = testbed.fence.spec(&group, &draw.word(7), self.threads, work);
-        // Threads of one process would wait for each other, one maps while others touch pages: on emulated CPUs their
-        // rate falls to a tenth for seconds at a time, with memory in plenty.
+        // Threads of one process would wait for each other, because one maps while others touch pages: on emulated CPUs their rate falls to
+        // a tenth for seconds at a time, even with much free memory.
         spec.apart = true;
         let victim = Victim::spawn(spec)?;
         victim.go();

@@ -1,4 +1,4 @@
-//! What averages hide: a few threads that are full among many that sleep, and tasks that wait in uninterruptible sleep.
+//! Faults that averages hide: a few full threads among many sleeping ones, and tasks in uninterruptible sleep.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,26 +14,26 @@ use super::loads;
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 
-/// A full thread does ten times the work of one that rests; others want their part of emulated CPUs, too.
+/// A full thread does ten times the work of one that rests; other tasks use emulated CPUs, too.
 const LEAST_RATIO: f64 = 2.0;
-/// Births of children cost time: those that are in D all the time but for that do this part of what they could.
+/// Starting children costs time: tasks that are otherwise in D state all the time do this part of their possible work.
 const MOST_OF_IT: f64 = 0.5;
 const ON_REAL_CPUS: f64 = 0.75;
-/// What the victims do.
+/// The mode of healthy victims.
 const HEALTHY: u64 = 0;
 const COMPUTES: u64 = 2;
 
-/// A process of which a few threads are full.
+/// A process with a few full threads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threads {
     /// Name of its threads.
     pub comm: String,
-    /// Threads that are full.
+    /// Number of full threads.
     pub full: u64,
-    /// Threads in all.
+    /// Number of all threads.
     pub of: u64,
-    /// Each of the others wakes once in so long.
+    /// Each of the others wakes up once in this time.
     pub idle_ms: u64,
     /// The same threads, none full.
     #[serde(default)]
@@ -50,10 +50,10 @@ pub struct Waiters {
     pub tasks: u64,
     /// How long each child lives.
     pub child_ms: u64,
-    /// The same processes, asleep as usual.
+    /// The same processes in ordinary sleep.
     #[serde(default)]
     pub twin: bool,
-    /// The children compute: what they do is their parents' own work.
+    /// The children compute: that is their parents' own work.
     #[serde(default)]
     pub computes: bool,
 }
@@ -64,7 +64,7 @@ struct Running {
     names: BTreeMap<String, String>,
     mode: u64,
     what: String,
-    /// Pieces of work a second that prove the fault; `None`: as many times the usual.
+    /// Pieces of work a second that prove the fault; `None`: as many times the usual rate.
     least: Option<f64>,
     /// How long each piece of work keeps a task waiting.
     piece_s: f64,

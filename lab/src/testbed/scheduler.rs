@@ -1,4 +1,4 @@
-//! A sched_ext scheduler that has all tasks of the guest: `lab/sched_ext`.
+//! A sched_ext scheduler for all tasks of the guest: `lab/sched_ext`.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::testbed::part::{Facts, Part, Proof, Setting};
 /// Linux 6.12 and later, with CONFIG_SCHED_CLASS_EXT.
 const FOLDER: &str = "/sys/kernel/sched_ext";
 
-/// It has nothing to be said of.
+/// It has no parameters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {}
 
-/// Nothing takes it away before the guest is off.
+/// The scheduler stays until the guest is off.
 struct Decides;
 
 impl Setting for Spec {
@@ -54,7 +54,7 @@ impl Part for Decides {
         Ok(())
     }
 
-    /// The kernel throws out a scheduler that starves a task or makes a mistake: asked at the end, it has been there all the time.
+    /// The kernel removes a scheduler that starves a task or makes an error: if it is there at the end, it was there all the time.
     fn facts(&self, _: Span, _: &[Span]) -> Result<Facts, Trouble> {
         let proof = Proof::stays("schedulers of sched_ext that decide", f64::from(decides()), 1.0, 1.0);
         Ok(Facts { proof, lost_s: None, names: self.names() })

@@ -16,12 +16,12 @@ use crate::testbed::readers::Readers;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// So long each time.
+    /// Time of each run.
     for_us: u64,
-    /// Stays on a CPU meanwhile; else it sleeps.
+    /// It stays on a CPU meanwhile; otherwise it sleeps.
     #[serde(default)]
     spins: bool,
-    /// How they wait: for the item itself, or for somebody whom it wakes.
+    /// How the processes wait: for the item itself, or for a completion that it signals.
     #[serde(default)]
     how: How,
     victims: Readers,

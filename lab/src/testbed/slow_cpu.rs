@@ -1,4 +1,4 @@
-//! A CPU that does less in its time.
+//! A CPU that does less work in its time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::testbed::TestBed;
 use crate::testbed::cpu_fault::Hindered;
 use crate::testbed::part::{Part, Setting};
 
-/// It burns its share in turns of this length.
+/// Length of one turn of the burn.
 const EVERY: Duration = Duration::from_millis(2);
 
 /// One CPU.
@@ -20,9 +20,9 @@ const EVERY: Duration = Duration::from_millis(2);
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     cpu: u32,
-    /// So much of its time is lost.
+    /// Share of its time that is lost.
     percent: u32,
-    /// The same work, and nothing that hinders it.
+    /// The same work without the fault.
     #[serde(default)]
     twin: bool,
 }

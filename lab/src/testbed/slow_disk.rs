@@ -1,5 +1,5 @@
-//! A disk that takes its time, in a guest. What an emulated disk takes is CPU time of the guest: who is held by a limit leaves it to
-//! others, and what tasks would do without the limit is not what its clock says.
+//! A slow disk, in a guest. An emulated disk costs CPU time of the guest: a task that a limit throttles leaves this CPU time to other
+//! tasks, so its clock does not show what tasks would do without the limit.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crate::guest_modules;
 
 const DISK: &str = "/dev/nullb0";
 
-/// Put one of 1 GiB, which is memory, at `dir`. Each request takes so long, however many there are at a time.
+/// Mount a disk of 1 GiB in memory at `dir`. Each request takes this long, however many there are at a time.
 pub fn mount_at(dir: &Path, request_us: u64) -> Result<(), Trouble> {
     /// Requests are completed by a timer (NULL_IRQ_TIMER).
     const BY_TIMER: u32 = 2;

@@ -12,16 +12,16 @@ use crate::testbed::part::{Part, Setting};
 use crate::testbed::read_fault::Made;
 use crate::testbed::readers::Readers;
 
-/// A healthy read is as short as that.
+/// Time of a healthy read.
 const AT_ONCE: Duration = Duration::from_micros(1);
 
 /// One file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// A read takes so long.
+    /// Time of a read.
     for_us: u64,
-    /// Stays on a CPU meanwhile; else it sleeps.
+    /// It stays on a CPU meanwhile; otherwise it sleeps.
     #[serde(default)]
     spins: bool,
     victims: Readers,

@@ -1,4 +1,4 @@
-//! A thread of SCHED_FIFO that begins to keep a CPU full, and threads that have work there, or on the other CPUs.
+//! A SCHED_FIFO thread that begins to keep a CPU full, and threads that have work there, or on the other CPUs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,25 +14,25 @@ use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 use crate::testbed::readers;
 
-/// Above all that is not real-time, below the kernel's own threads (50 and 99).
+/// Above all tasks that are not real-time, below the kernel's own threads (50 and 99).
 const PRIORITY: i32 = 10;
-/// The thread rests for nine tenths of its time as long as it is healthy.
+/// A healthy thread rests for nine tenths of its time.
 const FILLS: f64 = 2.0;
-/// Of what is left of that CPU (5 %: sched_rt_runtime_us, since Linux 6.8 the fair server) its victims get no more.
+/// The victims get only the rest of that CPU (5 %: sched_rt_runtime_us, since Linux 6.8 the fair server).
 const LEAST: f64 = 2.5;
-/// Others do so much of their work at least.
+/// Other threads do at least this part of their work.
 const ALIKE: f64 = 3.0;
-/// What whyslow itself and a noisy host take from a victim is not its fault's.
+/// The share that whyslow itself and a noisy host take from a victim, which is not caused by the fault.
 const EXACT: f64 = 0.15;
 
-/// One CPU, and who works.
+/// One CPU, and the threads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     cpu: u32,
     /// Name of the thread that fills it.
     by: String,
-    /// Name of those who work.
+    /// Name of the working threads.
     comm: String,
     threads: u64,
     /// They may use the other CPUs only, and lose nothing.
@@ -74,7 +74,7 @@ impl Setting for Spec {
     }
 }
 
-/// Whenever it is ready it has the CPU.
+/// Give it the CPU whenever it is ready.
 fn at_once(tid: u32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: PRIORITY };
     // SAFETY: the parameters outlive the call, which copies them.

@@ -1,4 +1,4 @@
-//! A CPU that takes long to wake from an idle state.
+//! A CPU that wakes up slowly from an idle state.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub struct Spec {
     cpu: u32,
     /// From this idle state on.
     from: u32,
-    /// Waking takes so long.
+    /// Time of a wake-up.
     for_us: u64,
-    /// The same work, and nothing that hinders it.
+    /// The same work without the fault.
     #[serde(default)]
     twin: bool,
 }
@@ -35,8 +35,8 @@ impl Setting for Spec {
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let lasts = Duration::from_micros(self.for_us);
         let fault = Fault::LateWake { cpus: vec![self.cpu], from: self.from, lasts };
-        // It rests for half as long as waking takes, counted from when it has done its piece: at a tick of a clock, being
-        // late by a little more or less than whole ticks would cost one tick more or less.
+        // The rest is half of the wake-up time, counted from the end of a piece: with ticks of a clock, a little more or less latency than
+        // whole ticks would cost one tick more or less.
         let work = Work::Spin { burst_us: 200, rest_us: (self.for_us / 2).max(1_000) };
         let mut hindered = Hindered::on(testbed, draw, &[self.cpu], work, fault)?.or_twin(self.twin);
         hindered.name("state", &idle_states::from(self.cpu, self.from)?.join("|"));

@@ -1,6 +1,6 @@
-//! Make one fault and say what its victim really lost: for a look at it by hand.
+//! Make one fault and print what its victim really lost, for checks by hand.
 //!
-//! `fault cpu-quota [fault|twin|control] [seconds]`; `WHYSLOW_SEED=n` repeats one.
+//! `fault cpu-quota [fault|twin|control] [seconds]`; `WHYSLOW_SEED=n` repeats a run.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

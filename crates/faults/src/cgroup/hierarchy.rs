@@ -1,4 +1,4 @@
-//! Where each cgroup controller is: on a v1 hierarchy of its own, on one shared with others, or on v2.
+//! Where each cgroup controller is: on a v1 hierarchy of its own, on a shared v1 hierarchy, or on v2.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub enum Controller {
     Memory,
     Io,
     Pids,
-    /// The v2 hierarchy itself, controllers or not.
+    /// The v2 hierarchy itself, with or without controllers.
     Unified,
 }
 
@@ -28,15 +28,15 @@ pub enum Version {
 /// Where a controller is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Which.
+    /// The controller.
     pub controller: Controller,
-    /// By which interface.
+    /// The version of its interface.
     pub version: Version,
-    /// Its hierarchy's mount point.
+    /// Mount point of its hierarchy.
     pub root: PathBuf,
 }
 
-/// Where all of them are.
+/// Where all controllers are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hierarchies(Vec<Place>);
 
@@ -49,7 +49,7 @@ const ALL: [(Controller, &str, &str); 5] = [
 ];
 
 impl Controller {
-    /// What to write to a parent's `cgroup.subtree_control` to have it in the children.
+    /// The text that enables the controller for children, to write to the parent's `cgroup.subtree_control`.
     #[must_use]
     pub fn v2_switch(self) -> String {
         let name = ALL.iter().find(|(c, ..)| *c == self).map_or("", |(.., v2)| v2);
@@ -58,7 +58,7 @@ impl Controller {
 }
 
 impl Hierarchies {
-    /// Those of this host.
+    /// The controllers of this host.
     pub fn here() -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         Ok(Self::parse(&mounts, |root| {
@@ -66,7 +66,7 @@ impl Hierarchies {
         }))
     }
 
-    /// From the text of mountinfo, and the v2 controllers at a mount point.
+    /// Parse the text of mountinfo, and the v2 controllers at a mount point.
     #[must_use]
     pub fn parse(mountinfo: &str, v2_controllers: impl Fn(&Path) -> String) -> Self {
         let mut places: Vec<Place> = Vec::new();
@@ -93,7 +93,7 @@ impl Hierarchies {
         Hierarchies(places)
     }
 
-    /// One row a controller.
+    /// One row for each controller.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.0

@@ -1,4 +1,4 @@
-//! What a cgroup may use.
+//! Limits of a cgroup.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{Controller, Group, IoLimit, Version};
 const SHRINK_WITHIN: Duration = Duration::from_secs(15);
 
 impl Group {
-    /// CPU time it may use each period; `None`: no quota.
+    /// CPU time that the cgroup may use each period; `None`: no quota.
     pub fn set_quota(&self, quota: Option<(Duration, Duration)>) -> io::Result<()> {
         let (quota, period) = quota.map_or((None, 100_000), |(q, p)| (Some(q.as_micros()), p.as_micros()));
         match self.version(Controller::Cpu)? {
@@ -18,7 +18,7 @@ impl Group {
                 self.write(Controller::Cpu, "cpu.max", &format!("{quota} {period}"))
             }
             Version::V1 => {
-                // The kernel refuses a pair that was never meant: first no quota, then the period, then the quota.
+                // The kernel checks each pair in between and may refuse it: write no quota first, then the period, then the quota.
                 self.write(Controller::Cpu, "cpu.cfs_quota_us", "-1")?;
                 self.write(Controller::Cpu, "cpu.cfs_period_us", &period.to_string())?;
                 quota.map_or(Ok(()), |q| self.write(Controller::Cpu, "cpu.cfs_quota_us", &q.to_string()))
@@ -26,8 +26,8 @@ impl Group {
         }
     }
 
-    /// Its weight among its siblings, of the default's `1 / part`. Never above the default: a heavy group of busy
-    /// tasks keeps the host's own tasks off the CPUs.
+    /// Set its weight among its siblings to `1 / part` of the default. Never above the default: a heavy group of busy tasks keeps the
+    /// host's own tasks off the CPUs.
     pub fn set_lighter(&self, part: u64) -> io::Result<()> {
         match self.version(Controller::Cpu)? {
             Version::V1 => self.write(Controller::Cpu, "cpu.shares", &(1024 / part.max(1)).to_string()),
@@ -35,7 +35,7 @@ impl Group {
         }
     }
 
-    /// Memory it may use; `None`: what its parent may.
+    /// Memory that the cgroup may use; `None`: as much as its parent may.
     pub fn set_memory_limit(&self, limit: Option<u64>) -> io::Result<()> {
         let (name, none) = match self.version(Controller::Memory)? {
             Version::V1 => ("memory.limit_in_bytes", "-1"),
@@ -52,7 +52,7 @@ impl Group {
         }
     }
 
-    /// Memory above which its tasks are made to sleep (v2); `None`: no such limit.
+    /// Memory above which the kernel makes its tasks sleep (v2); `None`: no such limit.
     pub fn set_memory_high(&self, limit: Option<u64>) -> io::Result<()> {
         match self.version(Controller::Memory)? {
             Version::V1 => Err(io::Error::other("cgroup v1 has no memory.high")),
@@ -63,7 +63,7 @@ impl Group {
         }
     }
 
-    /// How readily it swaps, where a cgroup can say so (v1).
+    /// How readily the kernel swaps its memory, where a cgroup has that setting (v1).
     pub fn set_swappiness(&self, value: u32) -> io::Result<()> {
         match self.version(Controller::Memory)? {
             Version::V1 => self.write(Controller::Memory, "memory.swappiness", &value.to_string()),
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Most tasks it may have.
+    /// Largest number of tasks.
     pub fn set_pids_limit(&self, limit: u64) -> io::Result<()> {
         self.write(Controller::Pids, "pids.max", &limit.to_string())
     }
@@ -105,7 +105,7 @@ impl Group {
         }
     }
 
-    /// CPU time that it may save up of periods in which it used less than its quota; the kernel refuses more than that quota.
+    /// Unused quota that the group may save up for later periods; the kernel refuses more than one quota.
     pub fn set_burst(&self, burst: Duration) -> io::Result<()> {
         let name = match self.version(Controller::Cpu)? {
             Version::V1 => "cpu.cfs_burst_us",
@@ -114,8 +114,8 @@ impl Group {
         self.write(Controller::Cpu, name, &burst.as_micros().to_string())
     }
 
-    /// Whether its block I/O is held back by its own limit alone: on v1 the throttle takes all groups for children of the root,
-    /// wherever they are (block/blk-throttle.c, throtl_pd_init: "the broken flat hierarchy").
+    /// Whether only the group's own limit throttles its block I/O: on v1 the throttle treats all groups as children of the root, wherever
+    /// they are (block/blk-throttle.c, throtl_pd_init: "the broken flat hierarchy").
     pub fn io_is_flat(&self) -> io::Result<bool> {
         Ok(self.version(Controller::Io)? == Version::V1)
     }

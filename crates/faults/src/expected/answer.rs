@@ -1,4 +1,4 @@
-//! What is asked of whyslow, and what is forbidden.
+//! What whyslow must report, and what it must not.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// The fault that it is about, by its place in the file.
+    /// The fault that the answer is about, by its place in the file.
     #[serde(default)]
     pub of: usize,
-    /// Where it must stand.
+    /// The section that must contain it.
     #[serde(rename = "in", default)]
     pub section: Section,
-    /// Among the first so many.
+    /// It must be among the first so many items.
     #[serde(default = "first")]
     pub rank: usize,
-    /// By one of these rules; none: any.
+    /// By one of these rules; an empty list means any rule.
     #[serde(default)]
     pub rules: Vec<String>,
-    /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault has told.
+    /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault reports.
     #[serde(default)]
     pub names: Vec<String>,
-    /// The id of whoever lost; `a|b`: one of them.
+    /// Id of the victim; `a|b`: one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<String>,
-    /// In the name of whoever waits at the top of its chain.
+    /// Text in the name of the waiter at the top of its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiter: Option<String>,
-    /// Of a chain: one after the other on the way down.
+    /// For a chain: these hops in this order on the way down.
     #[serde(default)]
     pub order: Vec<String>,
-    /// Bounds of the time it tells, times what the victims' clock says.
+    /// Bounds of the reported time, as multiples of the victims' clock.
     #[serde(default)]
     pub lost: Option<[f64; 2]>,
-    /// Its commands lift the limits of just those cgroups that the fault says must change.
+    /// Its commands lift the limits of exactly those cgroups that the fault says must change.
     #[serde(default)]
     pub lifts: bool,
-    /// Of slow CPUs: bounds of how many times slower they are said to be, times what a clock of the run says.
+    /// For slow CPUs: bounds of the reported slowdown, as multiples of what a clock of the run shows.
     #[serde(default)]
     pub ratio: Option<[f64; 2]>,
 }
@@ -62,19 +62,19 @@ pub enum Section {
     Locks,
     /// System calls.
     Calls,
-    /// CPUs that are said to be slow, "CPU 3".
+    /// CPUs that the document calls slow, "CPU 3".
     Cpus,
-    /// What it is not.
+    /// Ruled out.
     RuledOut,
-    /// Questions of which it says that it cannot tell.
+    /// Questions that whyslow answers with "cannot tell".
     Unknown,
-    /// What it says that it did not see, and why.
+    /// What whyslow says that it did not see, and why.
     Missing,
-    /// What `whyslow doctor` calls lost (`look.doctor`).
+    /// What `whyslow doctor` lists as lost (`look.doctor`).
     Doctor,
 }
 
-/// What whyslow must not say.
+/// What whyslow must not report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Never {
@@ -87,22 +87,22 @@ pub struct Never {
     /// None of these in a cause or a chain.
     #[serde(default)]
     pub names: Vec<String>,
-    /// None of these in a cause; who loses may be in a chain.
+    /// None of these in a cause; a victim may be in a chain.
     #[serde(default)]
     pub in_causes: Vec<String>,
-    /// No cause at all, not even one that an answer would cover.
+    /// No cause at all, not even one that matches an answer.
     #[serde(default)]
     pub any_cause: bool,
-    /// With `any_cause`: rules that cannot look in such a guest, and may say so.
+    /// With `any_cause`: rules that cannot work in such a guest, and may say so.
     #[serde(default)]
     pub blind: Vec<String>,
-    /// No CPU is said to be slow that no answer asks for.
+    /// No CPU may be called slow unless an answer requests it.
     #[serde(default)]
     pub other_cpus: bool,
-    /// Of two faults that are asked for, the smaller loss by their victims' clocks never stands above one that is clearly larger.
+    /// For two requested faults, the smaller loss by the victims' clocks must not rank above one that is clearly larger.
     #[serde(default)]
     pub turned: bool,
-    /// Its probes are refused here, and it must say so: that it has them all is not asked.
+    /// The guest refuses probes, and whyslow must say so: the judge does not require that all probes are attached.
     #[serde(default)]
     pub unprobed: bool,
 }

@@ -1,5 +1,5 @@
-//! `NAME.json` beside `NAME.why`: what was made when the recording was, by the clocks of those who were in it and by what was drawn;
-//! nothing of it is from whyslow.
+//! `NAME.json` beside `NAME.why`: the truth about a recording, from the clocks of the victims and from what was drawn. No part of it comes
+//! from whyslow.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ pub struct Captured {
     pub scenario: String,
     /// "6.1", "6.12", "host".
     pub kernel: String,
-    /// What must be said of it, and what must not.
+    /// What whyslow must report of it, and what it must not.
     pub expected: Expected,
-    /// The table of the recording without which its rule cannot tell.
+    /// The table of the recording that its rule needs: without it the rule says "cannot tell".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<Without>,
 }
 
-/// A table without which a rule cannot tell.
+/// A table that a rule needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Without {
@@ -33,7 +33,7 @@ pub struct Without {
 }
 
 impl Captured {
-    /// Words that its answers need: a recording that is stripped of names keeps them.
+    /// Words that its answers need: a recording with its names removed keeps them.
     #[must_use]
     pub fn words(&self) -> BTreeSet<String> {
         let expected = &self.expected;
@@ -43,7 +43,7 @@ impl Captured {
         let seen = expected.seen.iter().map(|sight| &sight.group);
         let texts = asked.chain(never).chain(facts).chain(seen).flat_map(|text| text.split('|'));
         let ends = |c: char| c == '/' || c.is_whitespace();
-        // Whole, for paths of files; in lines and words, where it lists some; in folders, for cgroups.
+        // The whole text for paths of files, lines and words for lists, folders for cgroups.
         texts
             .flat_map(|text| [text].into_iter().chain(text.split_whitespace()).chain(text.split(ends)))
             .filter(|word| word.chars().any(char::is_alphabetic))

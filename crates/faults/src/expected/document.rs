@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::Section;
 
-/// In the document, put there by the test bed: what `whyslow doctor` calls lost, a text a link.
+/// A field that the test bed adds to the document: the links that `whyslow doctor` lists as lost, one text each.
 pub const DOCTOR: &str = "lab-doctor";
 
-/// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
+/// `a|b`: one of them. A number must match a whole word; other text may match a part of a word.
 pub fn has(words: &[String], name: &str) -> bool {
     name.split('|').any(|name| {
         let is_number = name.parse::<u64>().is_ok();
@@ -48,16 +48,16 @@ pub fn rule_of(item: &Value) -> &str {
     item["rule"].as_str().unwrap_or("")
 }
 
-/// How many times slower a CPU is said to be; none if it is not said to be slow.
+/// How many times slower the document calls a CPU; `None` if it does not call it slow.
 pub fn ratio_of(cpu: &Value) -> Option<f64> {
     cpu["slow"].as_f64()
 }
 
-/// Task-seconds that an item tells.
+/// Task-seconds that an item reports.
 pub fn time_of(section: Section, item: &Value) -> Option<f64> {
     match section {
         Section::Causes => item["lost_s"].as_f64(),
-        // Of CPU time that is burned, and of waits that are a load, nobody may have lost any.
+        // Burned CPU time and waits that are load need not be a loss of any task.
         Section::Risks => ["lost_s", "cpu_s", "raw_wait_s"].iter().find_map(|name| item[*name].as_f64()),
         Section::Locks => {
             let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
@@ -68,7 +68,7 @@ pub fn time_of(section: Section, item: &Value) -> Option<f64> {
     }
 }
 
-/// All words of an item in which a reader would see blame: not how to check it, nor what would help.
+/// All texts of an item that a reader would take for blame: without its checks and fixes.
 pub fn words_of(item: &Value) -> Vec<String> {
     let mut words = Vec::new();
     if let Some(cpu) = item["cpu"].as_u64() {

@@ -1,4 +1,4 @@
-//! What each thread of a lock chain does, round after round. Runs in the victim process.
+//! The work of each thread of a lock chain, round after round. Runs in the victim process.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,11 +9,11 @@ use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
 use crate::sys::{self, ReadyClock};
 
-/// Looked at so often whether another thread has come so far: a sleep, so that no wait comes about that nobody meant.
+/// How often a thread checks the progress of another thread: it sleeps in between, so that no unintended wait arises.
 const LOOK_US: u64 = 300;
-/// A healthy lock chain's threads come by so often.
+/// Pause of a healthy lock chain's threads between two visits.
 const PACE_US: u64 = 1_000;
-/// What they do while they hold something, in us of CPU.
+/// CPU time that they use while they hold something, in us.
 const BRIEF_US: u64 = 5;
 
 /// One thread on its link.
@@ -28,7 +28,7 @@ struct Climber<'a> {
     ready: ReadyClock,
 }
 
-/// One thread: say "ready", wait for the start, climb until the rounds are over or it is told to stop.
+/// One thread: say "ready", wait for the start, climb until the rounds are over or the harness stops it.
 pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl FnOnce()) -> io::Result<()> {
     let position = plan.positions[slot];
     sys::set_name(&plan.names[position]);
@@ -53,7 +53,7 @@ pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl F
             }
         }
     }
-    // Of processes, the first is the command that others wait for: it ends last.
+    // If the chain consists of processes, the first is the command that others wait for: it ends last.
     while plan.apart && slot == 0 && sys::kernel::wait_for_child() {}
     Ok(())
 }
@@ -71,7 +71,7 @@ impl Climber<'_> {
         self.ledger.word(Word::Stop).load(Ordering::Relaxed) == 0
     }
 
-    /// False: told to stop before that.
+    /// False: the harness stopped the chain first.
     fn until(&self, come: impl Fn() -> bool) -> bool {
         while !come() {
             if !self.goes_on() {
@@ -86,13 +86,13 @@ impl Climber<'_> {
         self.position + 1 == self.plan.len()
     }
 
-    /// What is between this thread and the one above it.
+    /// The link between this thread and the one above it.
     fn above(&self) -> Option<(Link, &dyn Thing)> {
         let index = self.position.checked_sub(1)?;
         Some((self.plan.links[index], self.things.of(index)))
     }
 
-    /// Wait for this thread's turn: the leaf comes first, the top last, each when the one below it waits.
+    /// Wait for this thread's turn: the leaf comes first and the top last; each thread starts when the one below it waits.
     fn turn(&self, round: usize) -> bool {
         let due = self.began + round as u64 * self.plan.every_us * 1000;
         let after = (self.plan.len() - 1 - self.position) as u64 * self.plan.step_us * 1000;
@@ -102,7 +102,7 @@ impl Climber<'_> {
             return self.until(|| (0..self.plan.len()).all(|p| self.fact(p, Fact::Ended) >= round));
         }
         let below = self.position + 1;
-        // It waits, or has waited: on a busy host a short round may be over below when its turn comes above.
+        // The thread below waits or has waited: on a busy host its short round may be over when this thread's turn comes.
         let has_waited = || self.fact(below, Fact::Ended) > round;
         let waits = || below >= self.plan.links.len() || self.things.of(below).is_wanted() || has_waited();
         self.until(|| self.fact(below, Fact::Began) > round && waits())
@@ -158,7 +158,7 @@ impl Climber<'_> {
         self.ledger.note(self.slot(), at, what.code(round));
     }
 
-    /// The same locks, taken one by one, and never for long.
+    /// The same locks, taken one by one, and held for a short time only.
     fn walk(&self) -> io::Result<()> {
         let mut tick = 0;
         while self.goes_on() {
@@ -171,7 +171,7 @@ impl Climber<'_> {
                 self.things.of(self.position).pass()?;
             }
         }
-        // Once more, for who may wait for it already.
+        // Once more, for a thread that may wait for it already.
         self.above().map_or(Ok(()), |(_, thing)| thing.briefly(&|| ()))
     }
 }

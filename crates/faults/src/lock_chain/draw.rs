@@ -1,4 +1,4 @@
-//! Which lock chain: its kind is asked for, all else is drawn.
+//! Draws a lock chain: the caller gives its kind, everything else is drawn.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::links::can_be_across;
 use super::{Leaf, Link, Plan, Way, Wire};
 use crate::{Draw, host};
 
-/// What a lock chain is made of.
+/// The kinds of links of a lock chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Futexes of our own.
@@ -39,7 +39,7 @@ pub enum Kind {
     AddressSpace,
     /// The lock of all cgroups, below others.
     Cgroups,
-    /// All that can be in one process.
+    /// All links that work within one process.
     Mixed,
 }
 
@@ -64,7 +64,7 @@ impl Kind {
         Kind::Mixed,
     ];
 
-    /// As it is printed.
+    /// The printed name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -87,13 +87,13 @@ impl Kind {
         }
     }
 
-    /// It has a lock that the kernel holds the owner of: `whyslow locks` must see it.
+    /// Whether it contains a kernel lock whose owner the kernel records: `whyslow locks` must report it.
     #[must_use]
     pub fn has_kernel_lock(self) -> bool {
         matches!(self, Kind::File | Kind::Directory | Kind::PipeLock | Kind::AddressSpace | Kind::Cgroups)
     }
 
-    /// What its leaf may do.
+    /// The possible actions of its leaf.
     #[must_use]
     pub fn feet(self) -> &'static [Leaf] {
         match self {
@@ -153,14 +153,14 @@ impl Kind {
 
 fn peer(wire: Wire, draw: &mut Draw) -> Link {
     const WAYS: [Way; 6] = [Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks, Way::Ring];
-    // Before v6.3 (40e0b0908142) no kernel tells at which socket a packet came: of a ring nobody else does.
+    // Before v6.3 (40e0b0908142) the kernel does not tell at which socket a packet arrived; for a ring nothing else tells it.
     let is_network = matches!(wire, Wire::Tcp | Wire::Udp | Wire::TcpAcross | Wire::UdpAcross);
     let is_told = wire != Wire::Queue && (!is_network || host::kernel() >= (6, 3));
     let ways = if is_told { &WAYS } else { &WAYS[..5] };
     Link::Peer { wire, by: draw.pick(ways) }
 }
 
-/// One in three goes from one network namespace into another, where the host can have them.
+/// One in three connects two network namespaces, if the host supports them.
 fn network(here: Wire, across: Wire, draw: &mut Draw) -> Link {
     let is_across = draw.one_in(3) && can_be_across();
     peer(if is_across { across } else { here }, draw)
@@ -181,15 +181,15 @@ fn any_peer(draw: &mut Draw) -> Link {
     }
 }
 
-/// `n` links: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room. One at
-/// least is a lock: on a whole host a chain begins where somebody waits for one.
+/// `n` links: links from `draw_one`, each with a page below it, and other links where `draw_one` gives none or there is no room for two. At
+/// least one link is a lock: on a whole host a chain begins where a thread waits for a lock.
 fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Link>) -> Vec<Link> {
     const LOCKS: [Link; 2] = [Link::Futex, Link::Std];
     const OTHERS: [Link; 4] = [Link::Futex, Link::Std, Link::Pipe, Link::Unix];
     let (mut links, mut odd) = (Vec::new(), n % 2 == 1);
     while links.len() < n {
         let room = n - links.len();
-        // The odd one comes anywhere, at the latest when there is room for it alone.
+        // The single link comes anywhere, at the latest when there is room for one link only.
         let one = if room == 1 || (odd && draw.one_in(room as u64)) { None } else { draw_one(draw) };
         match one {
             Some(link) => links.extend([link, Link::Page]),
@@ -211,32 +211,32 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is asked for.
+/// The request for a lock chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub kind: Kind,
-    /// What its leaf does; `None`: drawn.
+    /// Action of its leaf; `None`: drawn.
     pub leaf: Option<Leaf>,
-    /// Nobody waits long.
+    /// No thread waits long.
     pub healthy: bool,
-    /// Busy processes take most of the CPUs: all takes longer.
+    /// Busy processes take most of the CPUs: each step takes longer.
     pub in_a_crowd: bool,
-    /// It climbs for about so long.
+    /// Approximate total time of its rounds.
     pub lasts_ms: u64,
 }
 
-/// A thread wakes and begins to wait in less, mostly.
+/// A thread usually wakes up and begins to wait in less time than this.
 const STEP_US: u64 = 1_000;
 const STEP_IN_CROWD_US: u64 = 4_000;
-/// From the end of a round to the begin of the next.
+/// From the end of a round to the start of the next.
 const REST_US: u64 = 25_000;
 
 impl Ask {
-    /// The lock chain's program, all but its place on this host.
+    /// The plan of the lock chain's program, without its place on this host.
     #[must_use]
     pub fn draw(self, draw: &mut Draw) -> Plan {
         let leaf = self.leaf.unwrap_or_else(|| draw.pick(self.kind.feet()));
-        // With fewer there is no room for a lock of the kernel and its page.
+        // With fewer threads there is no room for a lock of the kernel and its page.
         let fewest = if self.kind.has_kernel_lock() && leaf != Leaf::Link { 3 } else { 2 };
         let n = draw.between(fewest, 8) as usize;
         let links = self.kind.links(n - 1, draw);
@@ -255,7 +255,7 @@ impl Ask {
             rounds: (0..count).map(|_| draw.between(longest * 6 / 10, longest)).collect(),
             every_us,
             step_us,
-            // Of a process that is stopped all threads are.
+            // A stopped process stops all its threads.
             rests: if draw.one_in(2) && leaf != Leaf::Stopped { draw.between(1, 4) } else { 0 },
             rest_name: format!("rest-{}", draw.word(5)),
             healthy: self.healthy,
@@ -271,9 +271,9 @@ impl Ask {
         let (low, high) = match (leaf, links.last()) {
             (Leaf::Sleep | Leaf::Burn | Leaf::Stopped, _) => (least, 400),
             (Leaf::Disk | Leaf::Quota, _) => (150, 400),
-            // As long as it takes; noted by those who wait.
+            // The kernel decides how long; the waiters record the time.
             (Leaf::GracePeriod, _) | (Leaf::Link, Some(Link::Cgroups)) => (40, 60),
-            // Of gigabytes of addresses, not more than the page tables may take.
+            // Gigabytes of addresses: the limit is the memory of the page tables.
             (Leaf::Link, Some(Link::AddressSpace { read: true })) => (50, 70),
             (Leaf::Link, _) => (80, 250),
         };

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Go is, if not in the path.
+/// Path of Go if it is not in PATH.
 const USUAL: &str = "/usr/local/go/bin/go";
 
-/// Build it into `dir`, and say where it is; `WHYSLOW_LOCK_CHAIN_GO` names one that is built. Nothing is fetched: it needs
-/// Go's own library alone.
+/// Build it into `dir` and return its path; `WHYSLOW_LOCK_CHAIN_GO` names a binary that is built already. The build fetches nothing: the
+/// program needs only Go's standard library.
 pub fn build(dir: &Path) -> io::Result<PathBuf> {
     if let Some(built) = std::env::var_os("WHYSLOW_LOCK_CHAIN_GO") {
         return Ok(built.into());

@@ -1,4 +1,4 @@
-//! What the thread at the leaf of a lock chain does while all wait for it.
+//! The action of the leaf of a lock chain while all other threads wait for it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use crate::{host, sys};
 pub const FILE: &str = "leaf";
 pub const FILE_SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
-/// Between two looks at the clock, in us of CPU.
+/// CPU time between two checks of the clock, in us.
 const BURST_US: u64 = 100;
 
 /// Ready to act.
@@ -23,7 +23,7 @@ pub struct Leaf {
     disk: Option<(File, Buffer, u64)>,
 }
 
-/// Of the thread at `position`; only the leaf needs anything.
+/// For the thread at `position`; only the leaf needs anything.
 pub fn ready(plan: &Plan, position: usize, turns_per_us: f64) -> io::Result<Leaf> {
     let disk = if plan.leaf == lock_chain::Leaf::Disk && position + 1 == plan.len() && !plan.healthy {
         let path = plan.dir.join(FILE);
@@ -35,23 +35,23 @@ pub fn ready(plan: &Plan, position: usize, turns_per_us: f64) -> io::Result<Leaf
     Ok(Leaf { what: plan.leaf, turns_per_us, disk })
 }
 
-/// Make what it reads.
+/// Make the file that the leaf reads.
 pub fn make_file(plan: &Plan) -> io::Result<()> {
     host::make_file(&plan.dir.join(FILE), FILE_SIZE)
 }
 
-/// So much CPU time, on an idle CPU.
+/// Use so much CPU time, as measured on an idle CPU.
 pub fn compute(turns_per_us: f64, us: u64) {
     turn((us as f64 * turns_per_us) as u64);
 }
 
-/// On a busy host it may not have come so far.
+/// Whether the process has stopped: on a busy host that takes a while.
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
 }
 
-/// Stop, until a child of ours lets us go on.
+/// Stop until a child process continues us.
 fn stop_until(end: u64) -> io::Result<()> {
     let stopped = std::process::id() as i32;
     if sys::fork()? {
@@ -64,14 +64,14 @@ fn stop_until(end: u64) -> io::Result<()> {
         sys::stop(stopped, false);
         sys::leave(0);
     }
-    // SAFETY: to ourselves.
+    // SAFETY: the signal goes to this process.
     unsafe { libc::raise(libc::SIGSTOP) };
     sys::kernel::wait_for_child();
     Ok(())
 }
 
 impl Leaf {
-    /// Do it for about `us`.
+    /// Act for about `us`.
     pub fn act(&mut self, above: &dyn Thing, us: u64) -> io::Result<()> {
         let end = sys::monotonic_ns() + us * 1000;
         match self.what {
@@ -83,7 +83,7 @@ impl Leaf {
             }
             lock_chain::Leaf::Stopped => stop_until(end)?,
             lock_chain::Leaf::Disk => self.read_until(end)?,
-            // One alone may be over before the threads above have come to wait.
+            // A single grace period may end before the threads above begin to wait.
             lock_chain::Leaf::GracePeriod => {
                 while sys::monotonic_ns() < end {
                     sys::kernel::grace_period()?;

@@ -1,4 +1,4 @@
-//! The things between the threads of a lock chain, one file a kind.
+//! The links between the threads of a lock chain, one file per kind.
 
 mod address_space;
 mod cgroups;
@@ -18,28 +18,28 @@ use crate::sys::userfault::MissingPage;
 pub(super) use peer::came_unseen;
 pub(super) use veth::is_possible as can_be_across;
 
-/// What a holder has in its hands.
+/// The state that a holder keeps.
 pub enum Taken<'a> {
-    /// Nothing that its thing would not know.
+    /// No state beyond that of the link.
     Nothing,
-    /// A lock that is given back by dropping it.
+    /// A lock that is released by dropping the guard.
     Guard {
-        /// Never looked at.
+        /// Never read.
         _until_dropped: MutexGuard<'a, ()>,
     },
 }
 
-/// What a thread (above) wants of another (below).
+/// What a thread (above) wants from another thread (below).
 pub trait Thing: Send + Sync {
-    /// Below: take it.
+    /// Below: acquire it.
     fn take(&self) -> io::Result<Taken<'_>> {
         Ok(Taken::Nothing)
     }
 
-    /// Above: get it, and give it back at once.
+    /// Above: acquire it, and release it at once.
     fn want(&self) -> io::Result<()>;
 
-    /// Below: let it go.
+    /// Below: release it.
     fn give(&self, taken: Taken<'_>) -> io::Result<()> {
         drop(taken);
         Ok(())
@@ -50,7 +50,7 @@ pub trait Thing: Send + Sync {
         Ok(())
     }
 
-    /// Below: take it in a system call that stops until `page` is given.
+    /// Below: acquire it in a system call that stops until `page` is provided.
     fn enter(&self, page: &dyn Thing) -> io::Result<()> {
         let _ = page;
         Err(io::Error::other("this is not held within a system call"))
@@ -62,35 +62,35 @@ pub trait Thing: Send + Sync {
         Err(io::Error::other("this is not held by the leaf"))
     }
 
-    /// Who is above waits for it, as far as that can be seen.
+    /// Whether the thread above waits for it, as far as that is visible.
     fn is_wanted(&self) -> bool {
         true
     }
 
-    /// The page that is missing, if it is one.
+    /// The missing page, if the link is one.
     fn page(&self) -> Option<&MissingPage> {
         None
     }
 
-    /// Below, healthy: take it, do something short, let it go.
+    /// Below, healthy: acquire it, do something short, release it.
     fn briefly(&self, act: &dyn Fn()) -> io::Result<()> {
         let taken = self.take()?;
         act();
         self.give(taken)
     }
 
-    /// Above, healthy: come by.
+    /// Above, healthy: acquire and release it once.
     fn pass(&self) -> io::Result<()> {
         self.want()
     }
 }
 
-/// All of a lock chain.
+/// All links of a lock chain.
 pub struct Things(Vec<Box<dyn Thing>>);
 
 static HERE: OnceLock<Things> = OnceLock::new();
 
-/// Make them, before the threads or processes of the lock chain are born.
+/// Make them before the threads or processes of the lock chain start.
 pub fn prepare(plan: &Plan) -> io::Result<()> {
     let make = |(index, link): (usize, &Link)| make(plan, index, *link);
     let things = plan.links.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
@@ -118,17 +118,17 @@ fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Thing>> {
 }
 
 impl Things {
-    /// Those that were made.
+    /// The links that `prepare` made.
     pub fn here() -> io::Result<&'static Things> {
         HERE.get().ok_or_else(|| io::Error::other("the lock_chain was not prepared"))
     }
 
-    /// The one between positions `index` and `index + 1`.
+    /// The link between positions `index` and `index + 1`.
     pub fn of(&self, index: usize) -> &dyn Thing {
         &*self.0[index]
     }
 
-    /// The one above the leaf.
+    /// The link above the leaf.
     pub fn last(&self) -> &dyn Thing {
         &*self.0[self.0.len() - 1]
     }

@@ -1,5 +1,5 @@
-//! Threads that rest beside those of a lock chain, as every server has them: workers without a job, a loop without events,
-//! somebody who looks every now and then whether there is anything to clean up.
+//! Idle threads beside those of a lock chain, as in every server: workers without a job, an event loop without events, a housekeeper that
+//! wakes up by timeout.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use std::thread;
 use super::Plan;
 use crate::sys::{self, kernel, polls};
 
-/// Of the pool's housekeeper, in us.
+/// Interval of the pool's housekeeper, in us.
 const EVERY_US: u64 = 40_000;
 
-/// Start those that stand beside one thread of the chain. They end with their process.
+/// Start the idle threads beside one thread of the chain. They end with their process.
 pub fn start(plan: &Plan, position: usize) -> io::Result<()> {
     for number in 0..plan.rests {
         let rest: Box<dyn FnOnce() + Send> = match (position as u64 + number) % 4 {

@@ -1,4 +1,4 @@
-//! A lock chain on this host: its files and cgroups, started alone or under another program.
+//! A lock chain on this host: its files and cgroups, started directly or under another program.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use crate::spec::{Spec, Work};
 use crate::victim::{Launch, Victim};
 use crate::{Draw, Fence, host};
 
-/// One that is set up, or runs.
+/// A lock chain that is set up or runs.
 pub struct LockChain {
     plan: Plan,
     spec: Spec,
@@ -22,13 +22,13 @@ pub struct LockChain {
 }
 
 impl LockChain {
-    /// Whether all of it may use one CPU only.
+    /// Whether all its threads may use one CPU only.
     #[must_use]
     pub fn is_on_one_cpu(&self) -> bool {
         self.cpu.is_some()
     }
 
-    /// Draw one, and make its files and cgroups.
+    /// Draw a lock chain, and make its files and cgroups.
     pub fn set(fence: &Fence, ask: Ask, draw: &mut Draw) -> io::Result<Self> {
         let mut plan = ask.draw(draw);
         let label = draw.word(6);
@@ -50,7 +50,7 @@ impl LockChain {
                 plan.homes.extend(fence.group(&draw.word(7))?.procs_files().into_iter().next());
             }
         }
-        // A crowd has all CPUs: pinned to one of them the lock_chain would only be slower.
+        // A crowd fills all CPUs: a lock chain pinned to one CPU would only be slower.
         let cpu = (!ask.in_a_crowd && draw.one_in(3)).then(|| draw.pick(&host::cpus()));
         let top = plan.positions.first().and_then(|p| plan.names.get(*p)).cloned().unwrap_or_default();
         let mut spec = fence.spec(&group, &top, plan.len() as u64, Work::LockChain(Box::new(plan.clone())));
@@ -58,7 +58,7 @@ impl LockChain {
         Ok(LockChain { plan, spec, group, cpu, said })
     }
 
-    /// Start it; it does not climb yet.
+    /// Start it; it does not begin its rounds yet.
     pub fn start(&self, launch: Launch) -> io::Result<Victim> {
         let victim = Victim::start(self.spec.clone(), launch)?;
         if let Some(cpu) = self.cpu {
@@ -72,13 +72,13 @@ impl LockChain {
         &self.group
     }
 
-    /// What it was given.
+    /// Its plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What it did so far.
+    /// The record of its threads so far.
     #[must_use]
     pub fn reported(&self, victim: &Victim) -> Told {
         Told::read(victim.ledger(), &self.plan, &victim.tids())
@@ -89,7 +89,7 @@ impl LockChain {
         if each > 0 { format!(", {each} {name} beside each") } else { String::new() }
     }
 
-    /// Begin no further round.
+    /// Start no further round.
     pub fn stop(&self, victim: &Victim) {
         victim.ledger().word(Word::Stop).store(1, Ordering::Release);
     }
@@ -115,7 +115,7 @@ impl fmt::Display for LockChain {
     }
 }
 
-/// The disk gives the lock chain only so many reads a second.
+/// Limit the lock chain's reads from the disk per second.
 fn hold_back(plan: &Plan, group: &Group, draw: &mut Draw) -> io::Result<String> {
     if plan.healthy {
         return Ok(String::new());
@@ -127,8 +127,8 @@ fn hold_back(plan: &Plan, group: &Group, draw: &mut Draw) -> io::Result<String> 
     Ok(format!(" ({reads} reads a second)"))
 }
 
-/// A group that the leaf's process moves to.
-/// A healthy leaf has more than one thread can use: on an emulated CPU coming by is work.
+/// A group that the leaf's process joins. A healthy leaf gets a larger quota than one thread can use: on an emulated CPU even a visit costs
+/// CPU time.
 fn with_quota(fence: &Fence, draw: &mut Draw, is_ample: bool) -> io::Result<(Group, String)> {
     let group = fence.group(&draw.word(8))?;
     let period = Duration::from_millis(draw.between(20, 50));

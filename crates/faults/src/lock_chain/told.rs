@@ -1,4 +1,4 @@
-//! What really happened on a lock chain: who waited for whom, in which order and for how long, by the threads' own clock.
+//! The truth of a lock chain, by its threads' own clock: which thread waited for which thread, in which order and for how long.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,18 @@ use crate::bars::slack_s;
 use crate::clock::Span;
 use crate::ledger::Ledger;
 
-/// What a thread notes, with the round.
+/// What a thread records, with the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// It begins to wait; the leaf: to act.
+    /// It begins to wait; the leaf begins to act.
     Wants = 1,
-    /// It has got what it wanted; the leaf: it has acted.
+    /// It has got what it wanted; the leaf has acted.
     Got = 2,
-    /// CPU time in between, in the place of the moment.
+    /// CPU time in between, stored in place of the moment.
     Cpu = 3,
-    /// Time in between that it was ready and had no CPU, likewise.
+    /// Time in between in which it was ready and had no CPU, stored the same way.
     Ready = 4,
-    /// What it wanted came between two looks.
+    /// What it wanted arrived between two of its polls.
     Unseen = 5,
 }
 
@@ -30,31 +30,31 @@ impl Note {
     }
 }
 
-/// One round that all threads have done.
+/// One round that all threads completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {
-    /// Each thread's wait, by position; the last is what the leaf did.
+    /// Each thread's wait, by position; the last entry is the action of the leaf.
     pub waits: Vec<Span>,
-    /// Time of each wait in which the thread was ready and had no CPU, where the leaf may have kept it from it; else 0.
+    /// Time of each wait in which the thread was ready for a CPU, where the leaf may have kept the CPU from it; otherwise 0.
     pub ready: Vec<Duration>,
-    /// What each waited for came between two of its looks: who brought it ended no wait.
+    /// Whether what the thread waited for arrived between two of its polls: then the sender ended no wait.
     pub unseen: Vec<bool>,
-    /// CPU time of the leaf in it.
+    /// CPU time of the leaf in the round.
     pub leaf_cpu: Duration,
 }
 
-/// A round of which a thread was ready for more than this part waited for a CPU there, not for the next thread: a leaf that
-/// computes in the kernel may keep the CPU that somebody needs in order to wait.
+/// If a thread was ready for a CPU for more than this part of a round, it waited for a CPU, not for the next thread: a leaf that computes
+/// in the kernel may keep the CPU that a waiter needs to begin its wait.
 const BROKEN: f64 = 0.5;
 
 impl Round {
-    /// While all waited and the leaf acted: what the chain of all of them explains of the first one's wait.
+    /// The time in which all threads waited and the leaf acted: the part of the first thread's wait that the whole chain explains.
     #[must_use]
     pub fn together(&self) -> Span {
         self.from(0)
     }
 
-    /// The same of the chain that begins at this position.
+    /// The same for the chain that begins at this position.
     #[must_use]
     pub fn from(&self, position: usize) -> Span {
         let waits = self.waits.get(position..).unwrap_or(&[]);
@@ -63,7 +63,7 @@ impl Round {
         Span { from, to: to.max(from) }
     }
 
-    /// Whether a thread from this position on, but the leaf, waited for a CPU instead, or nobody can tell who ended its wait.
+    /// Whether a thread from this position on, except the leaf, waited for a CPU instead, or it is not visible which thread ended its wait.
     #[must_use]
     pub fn is_broken(&self, position: usize) -> bool {
         if self.unseen.iter().skip(position).any(|unseen| *unseen) {
@@ -74,15 +74,16 @@ impl Round {
         self.ready[..waiters].iter().skip(position).any(|ready| ready.as_secs_f64() > BROKEN * all)
     }
 
-    /// Each began to wait after the one below it had. Their ends say less: the kernel lets go of a lock before the system
-    /// call that held it returns, and on a busy host its thread notes that much later.
+    /// Each thread began to wait after the one below it had. The ends of the waits say less: the kernel releases a lock before the system
+    /// call that held it returns, and on a busy host the thread records that much later.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.waits.windows(2).all(|two| two[0].from >= two[1].from)
     }
 }
 
-/// Bounds of a time that whyslow should tell: of the rounds that are wholly in the window, and of all as far as in it.
+/// Bounds of a time that whyslow should report: from the rounds that are wholly in the window, and from the parts of all rounds in the
+/// window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// At least.
@@ -94,13 +95,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a time in seconds is true: within `bars::slack_s`.
+    /// Whether a time in seconds is within these bounds, give or take `bars::slack_s`.
     #[must_use]
     pub fn hold(&self, seconds: f64) -> bool {
         self.meet(seconds, seconds)
     }
 
-    /// The same of a time of which only bounds are reported: true if some time within them is.
+    /// The same for a time that is reported as bounds: true if some time within them is.
     #[must_use]
     pub fn meet(&self, least: f64, most: f64) -> bool {
         most >= self.least - slack_s(self.least) && least <= self.most + slack_s(self.most)
@@ -113,7 +114,7 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// All that a lock chain's threads told.
+/// All records of a lock chain's threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// Its whole rounds.
@@ -125,7 +126,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Read what they noted so far.
+    /// Read the records so far.
     #[must_use]
     pub fn read(ledger: &Ledger, plan: &Plan, tids: &[u32]) -> Self {
         let slots = plan.slots();
@@ -133,7 +134,7 @@ impl Told {
             .iter()
             .map(|slot| ledger.notes(*slot).into_iter().map(|(at, what)| (what, at)).collect())
             .collect();
-        // In one long system call over addresses, on kernels that do not preempt it.
+        // The leaf is in one long system call over addresses, which some kernels do not preempt.
         let keeps_its_cpu = matches!(plan.links.last(), Some(Link::AddressSpace { .. }));
         let round = |round: usize| {
             let wait = |notes: &BTreeMap<u64, u64>| {
@@ -171,13 +172,13 @@ impl Told {
         bounds
     }
 
-    /// Time that the chain from this position to the leaf explains.
+    /// Time explained by the chain from this position to the leaf.
     #[must_use]
     pub fn chain(&self, position: usize, window: Span) -> Bounds {
         self.bounds(position, window, |round| [round.from(position), round.from(position)])
     }
 
-    /// Time of one hop in the chain from `top`: not less than while all below `top` waited, not more than it waited itself.
+    /// Bounds of one hop in the chain from `top`: at least the time in which all below `top` waited, at most the hop's own wait.
     #[must_use]
     pub fn hop(&self, top: usize, position: usize, window: Span) -> Bounds {
         self.bounds(top, window, |round| {
@@ -186,7 +187,7 @@ impl Told {
         })
     }
 
-    /// Waits at this position: their lengths in seconds, of those wholly in the window.
+    /// Lengths of the waits at this position in seconds, for those wholly in the window.
     #[must_use]
     pub fn waits(&self, position: usize, window: Span) -> Vec<f64> {
         let waits = self.rounds.iter().filter_map(|round| round.waits.get(position));
@@ -194,7 +195,7 @@ impl Told {
         inside.map(|wait| wait.length().as_secs_f64()).collect()
     }
 
-    /// CPU time of the leaf, while it acted, as a share of that time.
+    /// Share of its action that the leaf was on a CPU.
     #[must_use]
     pub fn leaf_on_cpu(&self) -> f64 {
         let acted = |round: &Round| round.waits.last().map_or(0.0, |wait| wait.length().as_secs_f64());

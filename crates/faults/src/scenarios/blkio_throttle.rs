@@ -1,10 +1,10 @@
 //! A cgroup's block I/O is throttled.
 //!
-//! Fault: direct reads, direct writes or uncached reads, held to 15 to 50 % of what the disk just gave them, by the limit of one of
-//! up to four nested cgroups, or of some, or of the one above siblings. On v1 only the victim's own limit holds it: limits above it
-//! are there, and mean nothing.
-//! Twin: the same I/O without a limit that holds it: none, one far wider than the disk, on v1 those of the groups above.
-//! False-positive control: a batch of reads on a timer under a limit that holds part of each batch back, and still lets it end long before the next.
+//! Fault: direct reads, direct writes or uncached reads, limited to 15 to 50 % of what the disk just delivered, by the limit of one of up
+//! to four nested cgroups, or of some of them, or of the parent of siblings. On v1 only the victim's own limit counts: limits above it
+//! exist, and have no effect. Twin: the same I/O without an effective limit: no limit, a limit far above the disk's rate, or on v1 only
+//! limits of the groups above. False-positive control: a batch of reads on a timer under a limit that delays part of each batch, and still
+//! lets each batch end long before the next.
 
 use std::io;
 use std::path::Path;
@@ -20,12 +20,12 @@ use crate::{Draw, Victim, host};
 use super::tree::Tree;
 
 const FILE_SIZE: u64 = 64 << 20;
-/// The disk is asked what it gives over this time before the limit is set.
+/// The disk's rate is measured over this time before the limit is set.
 const LOOK_BACK_NS: u64 = 400_000_000;
-/// A limit so many times what the disk gives holds nobody.
+/// A limit of so many times the disk's rate delays no I/O.
 const AMPLE: f64 = 10.0;
 
-/// Draw one and start it.
+/// Draw a scenario and start it.
 pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
     let file = testbed.fence.dir().join(draw.word(8));
     host::make_file(&file, FILE_SIZE)?;
@@ -45,7 +45,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         form,
         said,
         switch,
-        // No file counts held bios: the time that batches take stands for it.
+        // No file counts throttled bios: the time of the batches stands for it.
         counter: (form == Form::Control).then(|| Box::new(busy_ms) as crate::scenario::Counter),
         without: Vec::new(),
         limits: if form == Form::Fault { tree.must_change() } else { Vec::new() },
@@ -67,7 +67,7 @@ fn busy(file: &Path, form: Form, tree: &mut Tree, disk: &str, draw: &mut Draw) -
         _ => draw.one_in(2).then_some(AMPLE),
     };
     let said = format!(
-        "{threads} threads, {how:?} of {block} bytes, held to {bite:?} of the free rate, {}; limits by level, the outermost first: {tree}",
+        "{threads} threads, {how:?} of {block} bytes, limited to {bite:?} of the free rate, {}; limits by level, the outermost first: {tree}",
         if by_requests { "by requests" } else { "by bytes" }
     );
     let write = how == Direct::Write;
@@ -76,8 +76,8 @@ fn busy(file: &Path, form: Form, tree: &mut Tree, disk: &str, draw: &mut Draw) -
     Ok((threads, Work::Direct { file: file.to_owned(), block, how }, switch, said))
 }
 
-/// A limit of `bite` times what the victim does at the moment it is first set. `unit`: bytes of a request for a
-/// limit by bytes, 1 for a limit by requests.
+/// A limit of `bite` times the victim's rate at the moment when it is first set. `unit`: bytes of a request for a limit in bytes, 1 for a
+/// limit in requests.
 fn held_to(bite: Option<f64>, tree: Tree, disk: String, write: bool, unit: u64) -> Switch {
     let mut limit = None;
     Box::new(move |victim, on| {
@@ -98,8 +98,8 @@ fn held_to(bite: Option<f64>, tree: Tree, disk: String, write: bool, unit: u64) 
 fn control(file: &Path, tree: &Tree, disk: &str, draw: &mut Draw) -> Drawn {
     let (count, block) = (draw.between(12, 24), draw.between(1, 4) << 14);
     let every_us = draw.between(300, 400) * 1000;
-    // The kernel hands out 20 or 100 ms worth at once (throtl_slice); the rest of a batch must wait, and the whole
-    // must end well before the next: half of the time between ticks.
+    // The kernel grants the allowance of 20 or 100 ms at once (throtl_slice); the rest of a batch must wait, and the whole batch must end
+    // well before the next one: half of the time between ticks.
     let limit = count * block * 1_000_000 / (every_us / 2);
     let said = format!("{count} reads of {block} bytes every {every_us} us, limit {limit} bytes/s");
     let (tree, disk) = (tree.clone(), disk.to_owned());

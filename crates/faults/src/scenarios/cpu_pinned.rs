@@ -1,8 +1,7 @@
-//! Many busy threads may use one CPU only, while another idles.
+//! Many busy threads may use one CPU only, while another CPU idles.
 //!
-//! Fault: 12 to 20 threads that never sleep, pinned to one drawn CPU. Twin: the same threads on all CPUs.
-//! False-positive control: as many threads, pinned, all woken by the same tick: they queue for each other every time, need little,
-//! and are never late.
+//! Fault: 12 to 20 threads that never sleep, pinned to one drawn CPU. Twin: the same threads on all CPUs. False-positive control: as many
+//! threads, pinned, all woken by the same tick: they queue for each other at every tick, need little CPU time, and are never late.
 
 use std::io;
 
@@ -10,7 +9,7 @@ use crate::scenario::{Form, Kind, Scenario, TestBed};
 use crate::spec::Work;
 use crate::{Draw, Victim, host};
 
-/// Draw one and start it.
+/// Draw a scenario and start it.
 pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
     let all = host::cpus();
     if all.len() < 2 && form == Form::Fault {
@@ -46,7 +45,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     })
 }
 
-/// Time that its threads were ready and did not run, in ms: the second number of schedstat.
+/// Time that its threads were ready for a CPU and did not run, in ms: the second number of schedstat.
 fn waited_ms(victim: &Victim) -> io::Result<u64> {
     let tasks = format!("/proc/{}/task", victim.pid());
     let mut waited_ns = 0;

@@ -1,11 +1,11 @@
 //! A cgroup's CPU quota runs out.
 //!
-//! Fault: in one to four nested cgroups of which one, some or all have a quota, or in siblings below one, 2 to 6 threads, some of
-//! which sleep between bursts, with 25 to 60 % of the CPU that they got just before: a quota above that would bite nobody on a
-//! busy host. What a quota may save up helps nobody who leaves nothing of it. Twin: the same threads with an ample quota or none,
-//! or bursts on a timer, each larger than the quota of one period, all of which was saved up. False-positive control: bursts on a timer, each
-//! larger than the quota of one period and what is saved up, and smaller than that of the periods until the next: throttled again
-//! and again, never late.
+//! Fault: one to four nested cgroups, or siblings below one parent; one, some or all levels have a quota. 2 to 6 threads, some of which
+//! sleep between bursts, get 25 to 60 % of the CPU time that they got just before: on a busy host a larger quota would throttle no thread.
+//! A quota that may be saved up does not help threads that use it up. Twin: the same threads with an ample quota or none, or bursts on a
+//! timer, each larger than the quota of one period, all of which was saved up. False-positive control: bursts on a timer, each larger than
+//! the quota of one period plus its savings, and smaller than the quota of the periods until the next burst: the group is throttled again
+//! and again, and never late.
 
 use std::io;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::{Draw, Victim};
 
 use super::tree::Tree;
 
-/// The victim's CPU is taken over this time before the quota is set.
+/// The victim's CPU time is measured over this time before the quota is set.
 const LOOK_BACK: Duration = Duration::from_millis(800);
-/// The kernel refuses less.
+/// The kernel refuses a smaller quota.
 const LEAST_QUOTA: Duration = Duration::from_millis(1);
 
-/// Draw one and start it.
+/// Draw a scenario and start it.
 pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
     let period = Duration::from_millis(draw.between(20, 100));
     let mut tree = Tree::of_quotas(testbed, form, draw)?;
@@ -67,7 +67,7 @@ fn busy(form: Form, period: Duration, tree: &mut Tree, draw: &mut Draw) -> Drawn
                 format!("{:.0} % of its CPU, of which {:.0} % may be saved up", bite * 100.0, saves * 100.0);
             (bitten(tree.clone(), period, bite, saves), what)
         }
-        // Each thread may use a CPU all the time, and what a CPU took in advance and lost does not matter.
+        // Each thread may use a CPU all the time, and quota that a CPU took in advance and lost does not matter.
         _ if draw.one_in(2) => {
             let ample = period * 2 * threads as u32;
             (fixed(tree.clone(), Some((ample, period)), Duration::ZERO), format!("{ample:?}"))
@@ -80,7 +80,7 @@ fn busy(form: Form, period: Duration, tree: &mut Tree, draw: &mut Draw) -> Drawn
     (threads, Work::Spin { burst_us, rest_us }, switch, said)
 }
 
-/// Who leaves his quota unused for a while may have more than that at once: nobody waits.
+/// A group that leaves its quota unused for a while may use more than its quota later: no task waits.
 fn saved_up(period: Duration, tree: &Tree, draw: &mut Draw) -> Drawn {
     let quota = period * draw.between(25, 35) as u32 / 100;
     let burst = quota * draw.between(140, 160) as u32 / 100;
@@ -110,15 +110,15 @@ fn fixed(tree: Tree, quota: Option<(Duration, Duration)>, saves: Duration) -> Sw
     Box::new(move |_, on| set_quota(&tree, quota.filter(|_| on), saves))
 }
 
-/// A quota of each period, and what of it may be saved up.
+/// Set a quota for each period, and the part of it that may be saved up.
 fn set_quota(tree: &Tree, quota: Option<(Duration, Duration)>, saves: Duration) -> io::Result<()> {
     tree.set_quota(quota)?;
     // Kernels before 5.14 have no such file.
     if quota.is_some() && !saves.is_zero() { tree.set_burst(saves) } else { Ok(()) }
 }
 
-/// A quota of `bite` times the CPU that the victim uses just before it is first set. By the kernel's own account: that is what
-/// a quota limits, and on an emulated CPU a burst takes longer than it was meant to.
+/// A quota of `bite` times the CPU time that the victim uses just before the quota is first set. It uses the kernel's own account: that is
+/// what a quota limits, and on an emulated CPU a burst takes longer than planned.
 fn bitten(tree: Tree, period: Duration, bite: f64, saves: f64) -> Switch {
     let mut quota = None;
     Box::new(move |_, on| {

@@ -1,8 +1,8 @@
-//! A server does not accept fast enough, its queue is full, and clients wait for a second and more to connect.
+//! A server does not accept fast enough, its listen queue is full, and clients wait for a second and more to connect.
 //!
-//! All in a network namespace of its own. Fault: 4 to 12 clients that connect, close and think; the server stops
-//! accepting, or accepts a few times a second. Twin: the server accepts at once, and its queue has room for all. False-positive control: the same full queue, met by
-//! connects that a task sends off and never waits for, while its work goes on.
+//! All processes are in a network namespace of their own. Fault: 4 to 12 clients that connect, close and think; the server stops accepting,
+//! or accepts a few times a second. Twin: the server accepts at once, and its queue has room for all clients. False-positive control: the
+//! same full queue; a task sends connects to it without waiting for them, while its work continues.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::scenario::{Form, Kind, Scenario, TestBed};
 use crate::spec::{Network, Work};
 use crate::{Draw, Victim};
 
-/// Draw one and start it.
+/// Draw a scenario and start it.
 pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
     let port = draw.between(1024, 30_000) as u16;
     let backlog = draw.between(1, 8) as u32;
@@ -27,7 +27,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         }
     };
     let pause_us = if form == Form::Twin { 0 } else { pause_us };
-    // Clients that come at the same moment fill a shorter one, however soon they are let in: then a second is lost.
+    // Clients that connect at the same moment fill a shorter queue, however soon the server accepts: then one loses a second.
     let backlog = if form == Form::Twin { backlog.max(threads as u32) } else { backlog };
     let said = format!(
         "port {port}, backlog {backlog}, {threads} x {work:?}, the server {}",
@@ -65,7 +65,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     })
 }
 
-/// ListenOverflows of the text of net/netstat: a line of names, then one of numbers.
+/// ListenOverflows from the text of net/netstat: a line of names, then a line of numbers.
 fn overflows(netstat: &str) -> io::Result<u64> {
     let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));

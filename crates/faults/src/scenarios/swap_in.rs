@@ -1,8 +1,8 @@
 //! A cgroup touches more memory than its limit, and swaps. Only this cgroup reaches a limit, so only it swaps.
 //!
-//! Fault: a region of 2 to 3 times the limit, touched again and again, on a swap file or zram device of the test's
-//! own. Twin: a limit with room for the region. False-positive control: pages that are written once and never touched again are
-//! swapped out, more with each tick, while the working set stays and the work goes on.
+//! Fault: a region of 2 to 3 times the limit, touched again and again, on a swap file or zram device of the test. Twin: a limit with room
+//! for the region. False-positive control: pages that are written once and never touched again are swapped out, more with each tick, while
+//! the working set stays in memory and the work continues.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use crate::spec::Work;
 use crate::swap::SwapSpace;
 use crate::{Draw, Victim};
 
-/// What a group needs beside the region: stacks, page tables.
+/// Memory that a group needs besides the region: stacks, page tables.
 const ROOM: u64 = 24 << 20;
 
-/// Draw one and start it.
+/// Draw a scenario and start it.
 pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
     let small = draw.between(testbed.memory / 8, testbed.memory / 5) & !0xf_ffff;
     let region = (draw.real(2.0, 3.0) * small as f64) as u64 & !0xf_ffff;
@@ -23,7 +23,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
             let every_us = draw.between(20, 40) * 1000;
             let (hot, more) = (small / 8, draw.between(8, 16) << 12);
             let work = Work::Hoard { hot, cold: region - small, more, burst_us: every_us / 20, every_us };
-            // The hot pages and as much again fit; the cold ones do not.
+            // Twice the hot pages fit; the cold pages do not.
             (1, work, small / 2)
         }
         Form::Fault | Form::Twin => {
@@ -57,7 +57,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         said,
         switch: Box::new(move |victim, on| {
             victim.while_stopped(|| imposed.set_memory_limit(on.then_some(limit)))?;
-            // Without the limit means: all of the region in memory.
+            // Without the limit, the whole region must be in memory.
             if on { Ok(()) } else { victim.warm() }
         }),
         counter: Some(Box::new(move |_| counted.swapped_out())),

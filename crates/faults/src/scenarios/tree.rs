@@ -12,18 +12,18 @@ use crate::spec::{Spec, Work};
 mod shapes;
 use shapes::{ALONE, Level, Shape};
 
-/// Of what is wanted a limit gives so much at most, where no scenario says it more exactly.
+/// Largest share of the demand that a limit grants, where no scenario gives a more exact share.
 const AT_MOST: f64 = 0.25;
-/// A limit within so much of what is wanted may have to change or not: nobody can tell.
+/// A limit this close to the demand may or may not have to change: the test does not decide.
 const UNCLEAR: f64 = 0.3;
 
-/// Groups, each in the one before, with their limits. Those of the last level are alike, and the victims are in them.
+/// Nested groups with their limits. The groups of the last level are alike, and contain the victims.
 #[derive(Clone)]
 pub struct Tree {
     levels: Vec<(Vec<Group>, Level)>,
-    /// Limits above a victim's own hold nobody.
+    /// Limits above the victim's own have no effect.
     flat: bool,
-    /// What the limit that binds gives, as a part of what is wanted.
+    /// The share of the demand that the binding limit grants.
     bite: f64,
 }
 
@@ -46,7 +46,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Draw and make one. A false-positive control has one level: how much of a burst waits for its limit depends on that alone.
+    /// Draw and make a tree. A false-positive control has one level: how much of a burst waits for its limit depends on that level alone.
     fn one_of(shapes: &[Shape], testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Self> {
         let shape = match form {
             Form::Control => ALONE,
@@ -63,7 +63,7 @@ impl Tree {
         Ok(Tree { levels, flat: false, bite: AT_MOST })
     }
 
-    /// Draw what the limit that binds gives of what is wanted, so that of each other it is clear whether it must change.
+    /// Draw the share of the demand that the binding limit grants, so that it is clear for each other limit whether it must change.
     pub fn bite(&mut self, draw: &mut Draw, [least, most]: [f64; 2]) -> f64 {
         const DRAWS: usize = 100;
         for _ in 0..DRAWS {
@@ -75,7 +75,7 @@ impl Tree {
         self.bite
     }
 
-    /// What to tell the victim: its workers are dealt out among the siblings, as processes of their own.
+    /// The victim's spec: its workers are distributed over the siblings, as processes of their own.
     pub fn spec(&self, testbed: &TestBed<'_>, comm: &str, threads: u64, work: Work) -> Spec {
         let homes = &self.levels[self.levels.len() - 1].0;
         let mut spec =
@@ -87,22 +87,22 @@ impl Tree {
         spec
     }
 
-    /// How many groups the victim is in.
+    /// Number of groups that contain the victim.
     pub fn siblings(&self) -> usize {
         self.levels[self.levels.len() - 1].0.len()
     }
 
-    /// The victim's group; of siblings the first.
+    /// The victim's group; the first one of several siblings.
     pub fn leaf(&self) -> &Group {
         &self.levels[self.levels.len() - 1].0[0]
     }
 
-    /// The group around all.
+    /// The outermost group.
     pub fn outermost(&self) -> &Group {
         &self.levels[0].0[0]
     }
 
-    /// The group whose limit binds; of several that are alike the innermost.
+    /// The group whose limit binds; the innermost one of several equal limits.
     pub fn binding(&self) -> &Group {
         self.binding_limit().map_or(self.leaf(), |limit| &limit.groups[0])
     }
@@ -116,7 +116,7 @@ impl Tree {
         tight.iter().flat_map(|limit| limit.groups).map(|group| group.path().to_owned()).collect()
     }
 
-    /// Those that can hold somebody, the outermost first.
+    /// Limits that can delay the victim, the outermost first.
     fn limits(&self) -> Vec<Limit<'_>> {
         let own = self.levels.len() - 1;
         let levels = self.levels.iter().enumerate().filter(|(depth, _)| !self.flat || *depth == own);
@@ -132,23 +132,23 @@ impl Tree {
         self.binding_limit().map_or(1, |limit| limit.times)
     }
 
-    /// What a limit gives its group, as a part of what that would want.
+    /// The share of its demand that a limit grants its group.
     fn gives(&self, limit: &Limit<'_>) -> f64 {
         self.bite * f64::from(limit.times) / f64::from(self.unit()) * limit.groups.len() as f64
     }
 
-    /// Times that memory met a limit that binds, in any of the groups that have it.
+    /// Number of times that memory reached a binding limit, in any of the groups that have it.
     pub fn limit_hits(&self) -> io::Result<u64> {
         let tight = self.levels.iter().filter(|(_, level)| *level == Some(1));
         tight.flat_map(|(groups, _)| groups).map(Group::limit_hits).sum()
     }
 
-    /// Set the memory limit that binds, and with it the others; `None`: lift all.
+    /// Set the binding memory limit, and the others with it; `None`: lift all.
     pub fn set_memory(&self, limit: Option<u64>) -> io::Result<()> {
         self.each(|group, times| group.set_memory_limit(limit.map(|limit| limit * u64::from(times))))
     }
 
-    /// Set the limit on block I/O that binds, and with it the others; `None`: lift all.
+    /// Set the binding limit on block I/O, and the others with it; `None`: lift all.
     pub fn set_io(&self, disk: &str, write: bool, limit: Option<IoLimit>) -> io::Result<()> {
         let times = |number: u64, times: u32| (number * u64::from(times) / u64::from(self.unit())).max(1);
         self.each(|group, multiple| {
@@ -160,10 +160,10 @@ impl Tree {
         })
     }
 
-    /// Set the quota that binds, each period, and with it the others; `None`: lift all.
+    /// Set the binding quota for each period, and the others with it; `None`: lift all.
     pub fn set_quota(&self, quota: Option<(Duration, Duration)>) -> io::Result<()> {
         match quota {
-            // A child may never have more than its parent: the outermost first, and lifted last.
+            // A child's quota must never exceed its parent's: set the outermost first, lift it last.
             Some((quota, period)) => self.each(|group, times| group.set_quota(Some((quota * times, period)))),
             None => {
                 let mut groups = self.levels.iter().rev().flat_map(|(groups, _)| groups);
@@ -172,12 +172,12 @@ impl Tree {
         }
     }
 
-    /// Let each group with a quota save up so much.
+    /// Let each group with a quota save up this much.
     pub fn set_burst(&self, burst: Duration) -> io::Result<()> {
         self.each(|group, _| group.set_burst(burst))
     }
 
-    /// Of each group that has a limit, the outermost first.
+    /// For each group that has a limit, the outermost first.
     fn each(&self, act: impl Fn(&Group, u32) -> io::Result<()>) -> io::Result<()> {
         let limited = self.levels.iter().filter_map(|(groups, level)| Some((groups, (*level)?)));
         limited
@@ -193,7 +193,7 @@ struct Limit<'t> {
 }
 
 impl Limit<'_> {
-    /// How much of it is used before any other: what its group has of all the work, against what it allows.
+    /// How soon the limit binds: its group's share of all work, divided by the limit.
     fn load(&self) -> f64 {
         1.0 / (self.groups.len() as f64 * f64::from(self.times))
     }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn siblings_share_what_is_above_them() {
         assert_eq!(asked(&[Some(1), None], 2, false, 0.6).1, ["/0.0"]);
-        // Each wants half of all: 0.3 of that is less, 0.6 is not.
+        // Each group's demand is half of the whole: 0.3 of the whole is less than that, 0.6 is not.
         assert_eq!(asked(&[Some(1), Some(1)], 2, false, 0.3).1, ["/0.0", "/1.0", "/1.1"]);
         assert_eq!(asked(&[Some(1), Some(1)], 2, false, 0.6).1, ["/0.0"]);
     }

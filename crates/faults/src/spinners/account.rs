@@ -7,26 +7,26 @@ use crate::clock::{self, Span};
 use crate::ledger::{Fact, Ledger};
 use crate::sys;
 
-/// Rows closer than this are not noted apart.
+/// Rows closer than this share one entry.
 const GRAIN_NS: u64 = 4_000_000;
 
 /// One thread.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
-    /// Its thread id; 0: it does not know.
+    /// Its thread id; 0: unknown.
     pub tid: u32,
-    /// Its name; empty: that of the process.
+    /// Its name; empty: the name of the process.
     pub name: String,
-    /// Moments, with the CPU time spent spinning and working until then, in ns. In their order.
+    /// Moments, with the CPU time spent spinning and working until then, in ns. In order of time.
     pub rows: Vec<[u64; 3]>,
 }
 
-/// What a process did in a window.
+/// CPU time of a process in a window.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
     /// CPU time spent spinning.
     pub spin_s: f64,
-    /// It may have been so much, where it is reported by what a twin costs that does not spin; else below `spin_s`.
+    /// Upper bound of `spin_s`, which differs from it where a twin that does not spin gives the measure.
     pub most_s: f64,
     /// All of its CPU time.
     pub cpu_s: f64,
@@ -36,11 +36,11 @@ pub struct Told {
     pub others: Vec<String>,
 }
 
-/// A thread spins if it spends more of its CPU time so.
+/// A thread counts as spinning if it spends more than this part of its CPU time spinning.
 const SPINS: f64 = 0.2;
 
 impl Told {
-    /// From its threads.
+    /// Sum of its threads.
     #[must_use]
     pub fn of(accounts: &[Account], window: Span) -> Self {
         let mut reported = Told::default();
@@ -61,8 +61,8 @@ impl Told {
         reported
     }
 
-    /// Where the kernel's clock knows better how much CPU time it was, of the process and of the threads that told their part: on a
-    /// full host a thread seldom comes to note.
+    /// Scale to the kernel's clock, which knows better how much CPU time the process and its recording threads used: on a full host a
+    /// thread seldom gets to write its record.
     pub fn scale_to(&mut self, [of_all, of_them]: [f64; 2]) {
         let of = if of_them > 0.0 { of_them.min(of_all) } else { of_all } / self.cpu_s.max(1e-9);
         (self.spin_s, self.most_s) = (self.spin_s * of, self.most_s * of);
@@ -75,7 +75,7 @@ impl Told {
         self.share().max(self.most_s / self.cpu_s.max(1e-9))
     }
 
-    /// Of its CPU time, the part that it spun.
+    /// The part of its CPU time that it spun.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.spin_s / self.cpu_s.max(1e-9)
@@ -104,7 +104,7 @@ impl Account {
         [(to[0] - from[0]) * 1e-9, (to[1] - from[1]) * 1e-9]
     }
 
-    /// The last moment that was noted.
+    /// The last recorded moment.
     #[must_use]
     pub fn until(&self) -> u64 {
         self.rows.last().map_or(0, |row| row[0])
@@ -122,11 +122,11 @@ impl Account {
         }
     }
 
-    /// From the lines that a program printed: `thread SLOT TID NAME` and `MOMENT SLOT SPUN WORKED`.
+    /// Parse the lines of a program: `thread SLOT TID NAME` and `MOMENT SLOT SPUN WORKED`.
     #[must_use]
     pub fn of_lines(text: &str) -> Vec<Self> {
         let mut all: BTreeMap<u64, Account> = BTreeMap::new();
-        // The last line may be torn: it is still being written.
+        // The last line may be incomplete: the program is still writing it.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
@@ -148,7 +148,7 @@ impl Account {
     }
 }
 
-/// A thread's pen: it notes in its own slot what it spun, in its partner's what it worked.
+/// A thread's writer: it records spinning in its own slot and work in its partner's.
 pub struct Pen<'ledger> {
     ledger: &'ledger Ledger,
     slot: usize,
@@ -158,14 +158,14 @@ pub struct Pen<'ledger> {
 }
 
 impl<'ledger> Pen<'ledger> {
-    /// For one thread, which begins with nothing done.
+    /// For one thread, which begins at zero.
     pub fn begin(ledger: &'ledger Ledger, slot: usize) -> Self {
         let mut pen = Pen { ledger, slot, spun: 0, worked: 0, noted_at: 0 };
         pen.note(clock::now());
         pen
     }
 
-    /// So many more ns of CPU.
+    /// Add so many ns of CPU.
     pub fn add(&mut self, spun: u64, worked: u64) {
         self.spun += spun;
         self.worked += worked;

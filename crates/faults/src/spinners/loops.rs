@@ -1,4 +1,4 @@
-//! Loops that are as hot as a spin and get something done. Runs in the victim process.
+//! Loops that are as hot as a spin and do useful work. Runs in the victim process.
 
 use std::hint::black_box;
 use std::io;
@@ -10,7 +10,7 @@ use crate::Draw;
 use crate::sys;
 use crate::work::Worker;
 
-/// What is computed.
+/// The kind of computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Loop {
     /// A linear congruential generator: one register.
@@ -23,7 +23,7 @@ pub enum Loop {
     Qsort,
     /// An equation of motion: nothing but floating-point registers changes.
     Floats,
-    /// One of the set that nobody has tuned anything on.
+    /// A loop of the unseen set, which no detector was tuned on.
     Unseen(unseen::Loop),
 }
 
@@ -34,10 +34,10 @@ pub trait Piece {
 }
 
 impl Loop {
-    /// Those that detectors may be tuned on.
+    /// Loops that detectors may be tuned on.
     pub const ALL: [Loop; 5] = [Loop::Lcg, Loop::Xorshift, Loop::ArraySum, Loop::Qsort, Loop::Floats];
 
-    /// The work; `size` is how much memory it uses, in words, if it uses any.
+    /// The work; `size` is the memory that it uses, in words, if any.
     pub(crate) fn work(self, size: usize, draw: &mut Draw) -> Box<dyn Piece> {
         match self {
             Loop::Lcg => Box::new(Register { x: draw.any() | 1, run: lcg }),
@@ -50,7 +50,7 @@ impl Loop {
     }
 }
 
-/// One thread: pieces, and after each a rest, until told to stop.
+/// One thread: pieces of work, and a rest after each, until the harness stops it.
 pub fn run(mut worker: Worker<'_>, each: Loop, size: usize, rest_us: u64) -> io::Result<()> {
     let mut work = each.work(size, &mut Draw::with(sys::thread_id()));
     while worker.goes_on() {

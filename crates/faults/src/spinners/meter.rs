@@ -1,5 +1,5 @@
-//! The CPU time of a process and of some of its threads, read by the kernel's clock again and again while somebody else looks:
-//! then it is known for any window in between.
+//! CPU time of a process and of some of its threads, sampled from the kernel's clock during the whole test: afterwards it is known for any
+//! window in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use crate::sys;
 
 const EACH: Duration = Duration::from_millis(10);
 
-/// Reads it until it is asked.
+/// Samples the CPU time until the test asks for the result.
 pub struct Meter {
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<Account>>,
 }
 
 impl Meter {
-    /// Begin to read that of a process, and of some of its threads.
+    /// Begin to sample a process and some of its threads.
     #[must_use]
     pub fn of(pid: u32, threads: Vec<u32>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let until = stop.clone();
         let reader = std::thread::spawn(move || {
-            // On a full host it would be late; then it is less exact, no more.
+            // On a full host the samples would be late, and the result less exact.
             let _ = sys::be_prompt();
             let mut account = Account::default();
             while !until.load(Ordering::Relaxed) {
@@ -38,7 +38,7 @@ impl Meter {
         Meter { stop, reader: Some(reader) }
     }
 
-    /// Seconds of CPU in a window that is over: of the process, of the threads.
+    /// Seconds of CPU in a past window: of the process, of the threads.
     #[must_use]
     pub fn within(mut self, window: Span) -> [f64; 2] {
         self.end().map_or([0.0; 2], |account| account.within(window))
@@ -50,7 +50,8 @@ impl Meter {
     }
 }
 
-/// A thread's CPU clock can be read by its own process only; the scheduler's account of it by all. 0: it is not kept.
+/// Only its own process can read a thread's CPU clock; every process can read the scheduler's account of it. 0: the kernel keeps no
+/// account.
 fn of_thread(pid: u32, tid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -7,7 +7,7 @@ use super::outside::{self, Outside};
 use crate::cgroup::Group;
 use crate::{Draw, Fence, host, work};
 
-/// Build it under a drawn name, and start it. libgomp spins for long only if its threads have a CPU each.
+/// Build it under a drawn name, and start it. libgomp spins for long only if each of its threads has a CPU.
 pub fn start(fence: &Fence, group: &Group, draw: &mut Draw) -> io::Result<(Outside, String)> {
     let name = draw.word(10);
     let program = fence.dir().join(&name);

@@ -1,4 +1,4 @@
-//! A program that is not ours, or not in Rust, inside the fence. What it prints is its account.
+//! A program of another project or language inside the fence. Its output is its account.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use super::account::Account;
 use crate::cgroup::Group;
 use crate::{Fence, bars, sys};
 
-/// It runs until this is dropped, the thread that started it ends, or the test's time is up.
+/// It runs until this is dropped, the thread that started it ends, or the time of the test is up.
 pub struct Outside {
     child: Child,
     printed: PathBuf,
@@ -36,26 +36,26 @@ impl Outside {
         self.child.id()
     }
 
-    /// What it has printed.
+    /// Its output so far.
     #[must_use]
     pub fn text(&self) -> String {
         fs::read_to_string(&self.printed).unwrap_or_default()
     }
 
-    /// What its threads have written down.
+    /// The account that its threads printed.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
         Account::of_lines(&self.text())
     }
 
-    /// Bytes that it has read, or was about to.
+    /// Bytes that it has read, or was about to read.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/io", self.pid())).unwrap_or_default();
         text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap_or(0)
     }
 
-    /// Wait until it has come so far.
+    /// Wait until `done` holds.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> io::Result<()> {
         let began = Instant::now();
         while !done(self) {
@@ -78,7 +78,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        // A child that has not been waited for: no other process can have its pid.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -89,7 +89,7 @@ fn spawn(fence: &Fence, group: &Group, command: &mut Command) -> io::Result<Chil
     let procs: Vec<CString> = files.iter().map(|path| sys::c_path(path)).collect::<io::Result<_>>()?;
     let lifetime_s = fence.left().as_secs().max(1) as u32;
     let parent = std::process::id();
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
     unsafe {
         command.pre_exec(move || {
             sys::die_with_parent()?;
@@ -105,7 +105,7 @@ fn spawn(fence: &Fence, group: &Group, command: &mut Command) -> io::Result<Chil
     command.spawn()
 }
 
-/// A program that is looked for in the path. `Unsupported`: it is not here.
+/// Find a program in PATH. `Unsupported`: this host does not have it.
 pub fn find(name: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -115,7 +115,7 @@ pub fn find(name: &str) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, format!("there is no {name} here")))
 }
 
-/// A source that lies beside this crate.
+/// Path of a source file beside this crate.
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }

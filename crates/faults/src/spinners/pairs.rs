@@ -1,7 +1,7 @@
-//! A spinner written by us: pairs of threads, one that waits and works, one that lets it wait.
+//! A spinner of this crate: pairs of threads; one waits and works, the other (the giver) keeps it waiting.
 //!
-//! The giver reads the CPU clock of the one that waits, and gives when that has spent what the plan says: however busy the
-//! host is, each wait costs as much CPU. It goes before others, or a full host would make the waits as long as it likes.
+//! The giver reads the CPU clock of the waiter, and ends the wait when the waiter has spent the planned CPU time: each wait costs the same
+//! CPU time, however busy the host is. The giver has a higher priority than other tasks; otherwise a full host would extend the waits.
 
 use std::io;
 use std::sync::OnceLock;
@@ -21,12 +21,12 @@ struct Pair {
 
 static PAIRS: OnceLock<Vec<Pair>> = OnceLock::new();
 
-/// A giver does not look at a clock more often.
+/// Shortest interval at which a giver reads the clock.
 const LOOK_US: u64 = 100;
-/// So many times the CPU time of a wait it may last: who yields on a full host gets next to no CPU.
+/// Longest wait, as a multiple of its CPU time: a thread that yields on a full host gets almost no CPU time.
 const LASTS: u64 = 40;
 
-/// What the threads share, made before they are born.
+/// Shared state of the threads, made before they start.
 pub fn prepare(plan: &Plan) -> io::Result<()> {
     let pairs = (0..plan.pairs)
         .map(|_| Ok(Pair { asked: AtomicU32::new(0), gift: plan.wait.gift()? }))
@@ -34,7 +34,7 @@ pub fn prepare(plan: &Plan) -> io::Result<()> {
     PAIRS.set(pairs).map_err(|_| io::Error::other("prepared twice"))
 }
 
-/// One thread: say "ready", wait for the start, then play its part until told to stop.
+/// One thread: say "ready", wait for the start, then play its part until the harness stops it.
 pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl FnOnce()) -> io::Result<()> {
     if slot > 0 {
         sys::set_name(if plan.waits(slot) { &plan.waiter } else { &plan.giver });

@@ -1,4 +1,4 @@
-//! What is drawn of a spinner.
+//! The drawn parameters of a spinner.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,24 +10,24 @@ use crate::Draw;
 pub enum Shape {
     /// Drawn.
     Drawn,
-    /// Drawn, and it spins for most of its time: in a crowd little of it is left.
+    /// Drawn, and it spins for most of its time: a crowd leaves it little CPU time.
     Mostly,
-    /// It does nothing but spin.
+    /// It only spins.
     Pure,
 }
 
-/// A spinner written by us.
+/// A spinner of this crate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// How it waits.
     pub wait: Wait,
     /// Pairs of threads.
     pub pairs: usize,
-    /// The main thread is one that waits; else one that lets wait.
+    /// Whether the main thread is a waiter; otherwise it is a giver.
     pub main_waits: bool,
-    /// Name of threads that wait, but for the main thread.
+    /// Name of the waiters, except the main thread.
     pub waiter: String,
-    /// Name of threads that let them wait.
+    /// Name of the givers.
     pub giver: String,
     /// CPU time of a wait.
     pub spin_us: u64,
@@ -37,12 +37,12 @@ pub struct Plan {
     pub rest_us: u64,
 }
 
-/// CPU time of a wait: shorter ones are what spinning is good for, longer ones leave few of them in a window.
+/// CPU time of a wait: for shorter waits spinning is right, and longer ones leave too few waits in a window.
 const SPIN_US: [u64; 2] = [1_000, 8_000];
-/// Of its CPU time, a spinner's part that it spins. Less is no fault that anybody would look for.
+/// Bounds of the part of its CPU time that a spinner spins. Less is no fault worth finding.
 const SPINS: [f64; 2] = [0.5, 0.95];
 const MOSTLY: f64 = 0.75;
-/// Of a CPU, without others: the part that it sleeps, if it does.
+/// Bounds of the part of its time that it sleeps, if it sleeps and has a CPU for itself.
 const RESTS: [f64; 2] = [0.1, 0.6];
 
 impl Plan {
@@ -71,7 +71,7 @@ impl Plan {
         plan
     }
 
-    /// The thread of a slot is one that waits.
+    /// Whether the thread of a slot is a waiter.
     #[must_use]
     pub fn waits(&self, slot: usize) -> bool {
         slot.is_multiple_of(2) == self.main_waits

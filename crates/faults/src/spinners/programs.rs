@@ -1,4 +1,4 @@
-//! Which programs there are, and what they are called.
+//! The programs and their names.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ pub enum Program {
     Wait(Wait),
     /// An OpenMP team whose threads wait at its barriers by spinning (`OMP_WAIT_POLICY=active`).
     OpenMp,
-    /// Erlang processes that play ping-pong; what the schedulers do when they have nothing to do.
+    /// Erlang processes that play ping-pong; the schedulers spin when they have no work.
     Erlang(Sbwt),
     /// A Java thread that waits with `Thread.onSpinWait`.
     Java,
-    /// A goroutine that waits for an atomic; in the set that nobody has tuned anything on.
+    /// A goroutine that waits for an atomic; in the unseen set, which no detector was tuned on.
     Go,
     /// Threads of ours that compute.
     Loop(Loop),
-    /// A program that everybody has.
+    /// A common program.
     Tool(Tool),
     /// An event loop under load.
     Server,
@@ -30,13 +30,13 @@ pub enum Program {
 pub enum Sbwt {
     /// `very_long`.
     VeryLong,
-    /// Not said: `medium`.
+    /// Option not set: `medium`.
     Default,
     /// `none`.
     None,
 }
 
-/// Programs that everybody has.
+/// Common programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// `gzip` of random words.
@@ -52,7 +52,7 @@ pub enum Tool {
 }
 
 impl Program {
-    /// Those that detectors may be tuned on.
+    /// Programs that detectors may be tuned on.
     #[must_use]
     pub fn seen() -> Vec<Program> {
         let waits = Wait::ALL.map(Program::Wait);
@@ -71,7 +71,7 @@ impl Program {
         all
     }
 
-    /// Those on which nobody has tuned anything.
+    /// Programs that no detector was tuned on.
     #[must_use]
     pub fn unseen() -> Vec<Program> {
         let mut all: Vec<Program> = unseen::Wait::ALL.map(|wait| Program::Wait(Wait::Unseen(wait))).to_vec();
@@ -80,7 +80,7 @@ impl Program {
         all
     }
 
-    /// It spins.
+    /// Whether it spins.
     #[must_use]
     pub fn spins(self) -> bool {
         match self {
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// Words of which a finding must say one, where it is known which runtime spins.
+    /// Words of which a finding must contain one, where it is known which runtime spins.
     #[must_use]
     pub fn runtime(self) -> &'static [&'static str] {
         match self {

@@ -1,4 +1,4 @@
-//! A program of the zoo, running in the fence.
+//! A program of the set, running in the fence.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::{Draw, Fence, Span, Victim, bars, host};
 /// It ends when this is dropped.
 pub struct Running {
     program: Program,
-    /// What its process is called.
+    /// Name of its process.
     comm: String,
     body: Body,
 }
@@ -27,7 +27,7 @@ pub struct Running {
 enum Body {
     Pairs(Victim, Box<Plan>),
     Worker(Victim),
-    /// Clients first: they are ended in this order.
+    /// Clients first: they end in this order.
     Server {
         _clients: Victim,
         server: Victim,
@@ -41,13 +41,13 @@ enum Body {
 const NOTED_WITHIN: Duration = Duration::from_secs(20);
 /// CPU time of an answer.
 const ANSWER_US: [u64; 2] = [10, 80];
-/// Clients of a server: always one that asks.
+/// Clients of a server: enough that a request is always pending.
 const CLIENTS: u64 = 6;
 /// Words of memory that a loop works on: from a first-level cache to beyond the second.
 const SIZES: [u64; 2] = [1 << 10, 1 << 18];
 
 impl Running {
-    /// Draw one and start it in `group`. `Unsupported`: what it needs is not here.
+    /// Draw a program and start it in `group`. `Unsupported`: this host lacks something that it needs.
     pub fn start(
         fence: &Fence,
         group: &Group,
@@ -92,13 +92,13 @@ impl Running {
         self.program
     }
 
-    /// What its process is called.
+    /// Name of its process.
     #[must_use]
     pub fn comm(&self) -> &str {
         &self.comm
     }
 
-    /// The process; `None`: it is many.
+    /// Its process; `None`: there are several.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         match &self.body {
@@ -111,8 +111,8 @@ impl Running {
         }
     }
 
-    /// What it spent spinning in a window that is over, by its own clocks; an honest one: nothing. Waits until all its
-    /// threads have noted what they did up to the window's end.
+    /// Its spinning in a past window, by its own clocks; zero for an honest program. Waits until all its threads have recorded their work
+    /// up to the window's end.
     pub fn reported(&self, window: Span) -> io::Result<Told> {
         let began = Instant::now();
         loop {
@@ -128,7 +128,7 @@ impl Running {
         }
     }
 
-    /// Its threads that tell what they spend: their ids, if they all know them.
+    /// Its threads that record their spinning: their ids, if all of them know their ids.
     #[must_use]
     pub fn tellers(&self) -> Vec<u32> {
         let tids: Vec<u32> = self.accounts().iter().map(|account| account.tid).collect();
@@ -170,7 +170,7 @@ impl Running {
         }
     }
 
-    /// How far it has come: pieces, rounds, bytes.
+    /// Its progress: pieces, rounds, bytes.
     #[must_use]
     pub fn progress(&self) -> u64 {
         match &self.body {
@@ -195,7 +195,7 @@ impl Running {
     }
 }
 
-/// Where a program of ours is started.
+/// The place where a program of this crate is started.
 struct TestBed<'a> {
     fence: &'a Fence,
     group: &'a Group,
@@ -230,7 +230,7 @@ impl TestBed<'_> {
         Ok((server.comm().to_owned(), Body::Server { _clients: clients, server }))
     }
 
-    /// A victim at work, under a path of its own: the name of its file tells nothing.
+    /// A victim at work, under a path of its own: the name of its file gives nothing away.
     fn ours(&self, threads: u64, work: Work, draw: &mut Draw) -> io::Result<Victim> {
         let name = draw.word(10);
         let program: PathBuf = self.fence.dir().join(&name);

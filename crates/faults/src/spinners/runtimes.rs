@@ -1,4 +1,4 @@
-//! Virtual machines that wait by spinning, and what they cost when they do not.
+//! Virtual machines that wait by spinning, and their cost when they do not.
 
 use std::io;
 use std::path::Path;
@@ -14,32 +14,32 @@ use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::{Draw, Fence, work};
 
-/// The VM's CPU clock counts hundredths of a second: a reference with less CPU time would be mostly its grain.
+/// The VM's CPU clock counts hundredths of a second: with less CPU time than this, a reference would be mostly rounding.
 const REFERENCE_CPU_S: f64 = 0.3;
-/// It takes so long at least, to be alike.
+/// Shortest run of a reference, to be comparable.
 const REFERENCE: Duration = Duration::from_millis(1_500);
-/// And no longer than so many times that, however little a full host gives it.
+/// Longest run of a reference, as a multiple of that, however little CPU time a full host grants.
 const REFERENCES: u32 = 3;
-/// Processes are made, code is loaded.
+/// Time to create processes and load code.
 const WARM: Duration = Duration::from_millis(400);
 
-/// An Erlang VM under a load that is known.
+/// An Erlang VM under a known load.
 pub struct Erlang {
     vm: Outside,
-    /// What a round trip costs where schedulers do not spin; `None`: this VM is one of those.
+    /// CPU time of a round trip when schedulers do not spin; `None`: this VM is one of those.
     reference: Option<Trip>,
 }
 
 /// CPU time of a round trip, in ns.
 #[derive(Debug, Clone, Copy)]
 struct Trip {
-    /// All of it. Schedulers that do not spin go to sleep and are woken for it, which those that spin seldom are.
+    /// All of it. Schedulers that do not spin sleep and must be woken up, which spinning schedulers seldom need.
     most: f64,
     /// Without the kernel's part.
     least: f64,
 }
 
-/// What a VM plays.
+/// The game that a VM plays.
 struct Game {
     pairs: u64,
     pause_us: u64,
@@ -47,7 +47,7 @@ struct Game {
 }
 
 impl Erlang {
-    /// Start it; before that, if it spins, one that plays the same and does not.
+    /// Start it; if it spins, first run a VM that plays the same and does not spin.
     pub fn start(fence: &Fence, group: &Group, sbwt: Sbwt, draw: &mut Draw) -> io::Result<Self> {
         let game = Game {
             pairs: draw.between(120, 260),
@@ -79,7 +79,7 @@ impl Erlang {
         &self.vm
     }
 
-    /// Seconds of CPU that it used in a window, those that it spun at least, and at most.
+    /// Seconds of CPU that it used in a window, and the lower and upper bound of its spinning.
     #[must_use]
     pub fn cpu_and_spin(&self, window: Span) -> [f64; 3] {
         let [cpu_s, trips] = played(&self.vm, window);

@@ -1,5 +1,5 @@
-//! An event loop under load, as that of redis or nginx: it sleeps in `epoll_wait` when nothing is there, and here
-//! something always is. Runs in the victim processes.
+//! An event loop under load, as in redis or nginx: it sleeps in `epoll_wait` when no request is pending, and here a request is always
+//! pending. Runs in the victim processes.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::work::{Worker, disk};
 pub(crate) const REQUEST: [u8; 32] = [b'?'; 32];
 const LISTENER: u64 = u64::MAX;
 
-/// The server: `burst_us` of computing for each request, and a sleep and a question of its own if it is told so.
+/// The server: `burst_us` of computing for each request, plus a sleep and a request of its own if the harness orders it.
 pub fn answer<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,
@@ -40,7 +40,7 @@ pub fn fetch<'l>(ready: impl FnOnce() -> Worker<'l>, at: &Place, path: &Path, bl
     serve(ready, at, |worker| file.read(worker))
 }
 
-/// Do something for each request, and answer it.
+/// Act on each request, and answer it.
 fn serve<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,
@@ -58,18 +58,18 @@ fn serve<'l>(
     Ok(())
 }
 
-/// What comes to a place where somebody listens.
+/// Requests that arrive at a listening socket.
 pub(crate) struct Requests {
     listener: Listener,
     epoll: OwnedFd,
     clients: Vec<Arc<OwnedFd>>,
 }
 
-/// A client that has sent something.
+/// A client that has sent a request.
 pub(crate) struct Client(Arc<OwnedFd>);
 
 impl Client {
-    /// Read its request: until then it lies unread.
+    /// Read its request: until then the request stays unread.
     pub fn has_asked(&self) -> bool {
         polls::receive_now(&self.0, &mut [0; 64]) > 0
     }
@@ -89,7 +89,7 @@ impl Requests {
         Ok(Requests { listener, epoll, clients: Vec::new() })
     }
 
-    /// Wait for some.
+    /// Wait for requests.
     pub fn next(&mut self) -> io::Result<Vec<Client>> {
         let mut ready = Vec::new();
         for token in polls::ready(&self.epoll, -1) {
@@ -130,7 +130,7 @@ impl Listener {
     }
 }
 
-/// A client: asks, waits for the answer, and asks again.
+/// A client: sends a request, waits for the answer, repeats.
 pub fn ask(mut worker: Worker<'_>, at: &Place) -> io::Result<()> {
     let mut server = connect(at)?;
     while worker.goes_on() {
@@ -140,7 +140,7 @@ pub fn ask(mut worker: Worker<'_>, at: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// A client that comes anew for each question.
+/// A client that makes a new connection for each request.
 pub fn visit(mut worker: Worker<'_>, at: &Place, rest_us: u64) -> io::Result<()> {
     while worker.goes_on() {
         ask_once(connect(at)?.as_mut())?;

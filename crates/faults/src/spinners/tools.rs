@@ -1,4 +1,4 @@
-//! Programs that everybody has, at honest work.
+//! Common programs, at honest work.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub enum AtWork {
 
 /// Bytes of the file that a tool reads over and over.
 const FILE: usize = 4 << 20;
-/// How often it is told to: for longer than any test.
+/// Number of repetitions: longer than any test.
 const TIMES: usize = 3_000;
 /// A file that takes a compiler some tenths of a second.
 const SOURCE: [usize; 2] = [6, 6];
@@ -39,7 +39,7 @@ while True:
     print(time.monotonic_ns(), 0, 0, done, flush=True)
 ";
 
-/// Start it. `Unsupported`: it is not here.
+/// Start it. `Unsupported`: this host does not have it.
 pub fn start(fence: &Fence, group: &Group, tool: Tool, draw: &mut Draw) -> io::Result<AtWork> {
     let again = |program: &str, options: &[&str], words: bool, draw: &mut Draw| {
         let file = fence.dir().join(draw.word(8));
@@ -84,7 +84,7 @@ fn write_file(path: &Path, words: bool, draw: &mut Draw) -> io::Result<()> {
 }
 
 impl AtWork {
-    /// How far it has come.
+    /// Its progress.
     #[must_use]
     pub fn progress(&self) -> u64 {
         match self {

@@ -1,4 +1,4 @@
-//! Spinners and honest loops on which nobody has tuned anything: for the first run after the thresholds are frozen.
+//! Spinners and honest loops that no detector was tuned on: for the first run after the thresholds are frozen.
 
 mod goroutines;
 mod loops;

@@ -18,34 +18,34 @@ pub enum Wait {
     FlagPause,
     /// The same without the hint.
     FlagBare,
-    /// Look at a word, yield the CPU, look again.
+    /// Read a word, yield the CPU, read again.
     Yield,
     /// `pthread_spin_lock`.
     SpinLock,
     /// `epoll_wait` with a timeout of 0, until an event is there.
     Epoll,
-    /// `recv` that does not wait, until a byte is there.
+    /// Nonblocking `recv`, until a byte is there.
     Recv,
-    /// One of the set that nobody has tuned anything on.
+    /// A wait of the unseen set, which no detector was tuned on.
     Unseen(unseen::Wait),
 }
 
-/// What one thread waits for and another one gives, round after round.
+/// What one thread waits for and another thread gives, round after round.
 pub trait Gift: Send + Sync {
     /// Spin until it is given.
     fn wait(&self, round: u32);
-    /// Before the first round, by who gives.
+    /// Called by the giver before the first round.
     fn keep(&self) {}
     /// Give it.
     fn give(&self, round: u32);
 }
 
 impl Wait {
-    /// Those that detectors may be tuned on.
+    /// Ways to wait that detectors may be tuned on.
     pub const ALL: [Wait; 6] =
         [Wait::FlagPause, Wait::FlagBare, Wait::Yield, Wait::SpinLock, Wait::Epoll, Wait::Recv];
 
-    /// What is waited for so.
+    /// The object that a thread waits for in this way.
     pub(crate) fn gift(self) -> io::Result<Box<dyn Gift>> {
         Ok(match self {
             Wait::FlagPause => Box::new(Flag { word: Word::default(), spin: until_equal_with_pause }),
@@ -64,10 +64,10 @@ impl Wait {
 #[repr(align(128))]
 pub struct Word(pub AtomicU32);
 
-/// A word that is set, and how it is looked at.
+/// A word that the giver sets, and how the waiter reads it.
 pub struct Flag {
     pub word: Word,
-    /// Spin until it is so.
+    /// Spin until the word has this value.
     pub spin: fn(&AtomicU32, u32),
 }
 
@@ -101,13 +101,13 @@ fn until_equal_with_yield(word: &AtomicU32, round: u32) {
 }
 
 pub trait Lock: Default + Send + Sync {
-    /// Take it, by spinning.
+    /// Acquire it, by spinning.
     fn lock(&self);
-    /// Let go of it.
+    /// Release it.
     fn unlock(&self);
 }
 
-/// A lock that the giver has, lets go of for a moment, and takes again.
+/// A lock that the giver holds, releases for a moment, and acquires again.
 #[derive(Default)]
 pub struct Held<L> {
     lock: L,
@@ -115,12 +115,12 @@ pub struct Held<L> {
     held: AtomicU32,
 }
 
-/// How often the giver looks whether the waiter had the lock.
+/// How often the giver checks whether the waiter had the lock.
 const LOOK_US: u64 = 50;
 
 impl<L: Lock> Gift for Held<L> {
     fn wait(&self, round: u32) {
-        // The giver takes it again at the end of the round before.
+        // The giver acquires the lock again at the end of the previous round.
         while self.held.load(Ordering::Acquire) < round {
             sys::sleep_us(LOOK_US);
         }
@@ -146,13 +146,13 @@ impl<L: Lock> Gift for Held<L> {
 
 struct SpinLock(UnsafeCell<libc::pthread_spinlock_t>);
 
-// SAFETY: the lock is only used through pthread_spin_*, which is what it is for.
+// SAFETY: the lock is only used through pthread_spin_*, which may be called from any thread.
 unsafe impl Sync for SpinLock {}
 
 impl Default for SpinLock {
     fn default() -> Self {
         let lock = SpinLock(UnsafeCell::new(0));
-        // SAFETY: nobody else has it yet.
+        // SAFETY: no other thread has it yet.
         unsafe { libc::pthread_spin_init(lock.0.get(), libc::PTHREAD_PROCESS_PRIVATE) };
         lock
     }

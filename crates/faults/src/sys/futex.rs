@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::AtomicU32;
 
-/// Who may use the word: this process alone, or all that map it.
+/// Adds whether the word is private to this process or shared with all processes that map it.
 fn operation(operation: i32, shared: bool) -> i32 {
     if shared { operation } else { operation | libc::FUTEX_PRIVATE_FLAG }
 }
@@ -24,23 +24,23 @@ fn call(word: &AtomicU32, operation: i32, value: u32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sleep if the word still has this value, until somebody wakes us. May end early.
+/// Sleep if the word still has this value, until another thread wakes us up. May end early.
 pub fn wait(word: &AtomicU32, value: u32, shared: bool) {
-    // EAGAIN and EINTR: look at the word again, as after any other end.
+    // EAGAIN and EINTR: read the word again, as after any other return.
     let _ = call(word, operation(libc::FUTEX_WAIT, shared), value);
 }
 
-/// Wake one who sleeps on the word.
+/// Wake up one thread that sleeps on the word.
 pub fn wake_one(word: &AtomicU32, shared: bool) {
     let _ = call(word, operation(libc::FUTEX_WAKE, shared), 1);
 }
 
-/// Take a lock whose word the kernel keeps (priority inheritance): the owner's thread id.
+/// Acquire a lock whose word the kernel maintains (priority inheritance): it contains the owner's thread id.
 pub fn lock_pi(word: &AtomicU32, shared: bool) -> io::Result<()> {
     call(word, operation(libc::FUTEX_LOCK_PI, shared), 0)
 }
 
-/// Give it to who waits.
+/// Release it to the waiter.
 pub fn unlock_pi(word: &AtomicU32, shared: bool) -> io::Result<()> {
     call(word, operation(libc::FUTEX_UNLOCK_PI, shared), 0)
 }

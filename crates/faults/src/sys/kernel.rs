@@ -1,4 +1,4 @@
-//! System calls that take one lock of the kernel each.
+//! System calls that each take one lock of the kernel.
 
 use std::ffi::CStr;
 use std::io;
@@ -39,7 +39,7 @@ fn pair(kind: libc::c_int) -> io::Result<[OwnedFd; 2]> {
     }
 }
 
-/// Write one byte from anywhere in our memory. For a file: at its begin.
+/// Write one byte from any place in our memory. For a file: at its start.
 ///
 /// # Safety
 /// `from` is a mapped byte.
@@ -58,14 +58,14 @@ pub unsafe fn write_byte(fd: &impl AsRawFd, from: *const u8, file: bool) -> io::
 /// Read one byte; 0 bytes are an error.
 pub fn read_byte(fd: &impl AsRawFd) -> io::Result<()> {
     let mut byte = 0_u8;
-    // SAFETY: room for the byte that is asked for.
+    // SAFETY: room for the requested byte.
     match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut byte).cast(), 1) } as libc::c_long)? {
         1 => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-/// A count that is waited for (eventfd).
+/// A counter that a thread can wait for (eventfd).
 pub fn counter() -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the new descriptor is ours alone.
     unsafe { Ok(OwnedFd::from_raw_fd(super::check(libc::eventfd(0, libc::EFD_CLOEXEC))?)) }
@@ -74,21 +74,21 @@ pub fn counter() -> io::Result<OwnedFd> {
 /// Write one as a word.
 pub fn write_word(fd: &impl AsRawFd) -> io::Result<()> {
     let one = 1_u64;
-    // SAFETY: as many bytes are there to be written.
+    // SAFETY: the source has that many bytes.
     check(unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) } as libc::c_long).map(drop)
 }
 
 /// Read a word; less is an error.
 pub fn read_word(fd: &impl AsRawFd) -> io::Result<()> {
     let mut word = 0_u64;
-    // SAFETY: room for as many bytes as are asked for.
+    // SAFETY: room for the requested bytes.
     match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut word).cast(), 8) } as libc::c_long)? {
         8 => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-/// A queue of messages of one word, which nobody else can open (mq_open(3)): for its receivers, and for its senders.
+/// A queue of one-word messages that no other process can open (mq_open(3)): one end for receivers, one for senders.
 pub fn queue() -> io::Result<[OwnedFd; 2]> {
     let name =
         std::ffi::CString::new(format!("/whyslow-test-{}-{}", std::process::id(), super::monotonic_ns()))
@@ -108,35 +108,35 @@ pub fn queue() -> io::Result<[OwnedFd; 2]> {
 /// Send a word as a message.
 pub fn send_message(queue: &impl AsRawFd) -> io::Result<()> {
     let one = 1_u64;
-    // SAFETY: as many bytes are there to be sent.
+    // SAFETY: the source has that many bytes.
     super::check(unsafe { libc::mq_send(queue.as_raw_fd(), (&raw const one).cast(), 8, 0) }).map(drop)
 }
 
 /// Receive a message of one word.
 pub fn receive_message(queue: &impl AsRawFd) -> io::Result<()> {
     let mut word = 0_u64;
-    // SAFETY: room for as many bytes as a message has.
+    // SAFETY: room for a whole message.
     let n = unsafe { libc::mq_receive(queue.as_raw_fd(), (&raw mut word).cast(), 8, std::ptr::null_mut()) };
     check(n as libc::c_long).map(drop)
 }
 
-/// Look for data in a file: takes its lock for reading (ext4, xfs), and nothing else.
+/// Seek data in a file: takes the file's lock for reading (ext4, xfs), and has no other effect.
 pub fn seek_data(file: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: numbers only.
     check(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) }).map(drop)
 }
 
-/// Bytes in a pipe: takes its lock, and changes nothing.
+/// Read the number of bytes in a pipe: takes the pipe's lock, and changes nothing.
 pub fn bytes_in(pipe: &impl AsRawFd) -> io::Result<()> {
     let mut n = 0;
     // SAFETY: room for the number.
     super::check(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut n) }).map(drop)
 }
 
-/// Read a directory from its begin into one page.
+/// Read a directory from its start into one page.
 ///
 /// # Safety
-/// `into` is a mapped page that nobody else uses.
+/// `into` is a mapped page that no other code uses.
 pub unsafe fn read_directory(dir: &impl AsRawFd, into: *mut u8) -> io::Result<()> {
     // SAFETY: promised by the caller; the length is that of a page.
     unsafe {
@@ -145,7 +145,7 @@ pub unsafe fn read_directory(dir: &impl AsRawFd, into: *mut u8) -> io::Result<()
     }
 }
 
-/// Let two names of one directory change places: takes its lock once, for writing.
+/// Exchange two names in one directory: takes the directory's lock once, for writing.
 pub fn swap_names(dir: &impl AsRawFd, a: &CStr, b: &CStr) -> io::Result<()> {
     let fd = dir.as_raw_fd();
     // SAFETY: two C strings that live through the call.
@@ -162,11 +162,11 @@ pub fn grace_period() -> io::Result<()> {
 
 /// Wait for a child of this process to end, if it has one.
 pub fn wait_for_child() -> bool {
-    // SAFETY: nobody wants the status.
+    // SAFETY: a null pointer means that the status is not wanted.
     unsafe { libc::wait(std::ptr::null_mut()) > 0 }
 }
 
-/// Fork, and stop until the child has ended. True in the child. The child's memory is its own, unlike after vfork().
+/// Fork, and stop until the child has ended. Returns true in the child. Unlike after vfork(), the child's memory is its own.
 pub fn fork_and_stop() -> io::Result<bool> {
     let flags = libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: without CLONE_VM this is a fork; called by processes of one thread, so the child's copy of everything is whole.
@@ -182,13 +182,13 @@ pub fn cpu_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// A range of addresses, all of it mapped to the page of zeroes: only page tables take memory.
+/// A range of addresses, all mapped to the zero page: only page tables take memory.
 pub struct Zeroes {
     at: *mut u8,
     size: usize,
 }
 
-// SAFETY: only handed to the kernel, and read as volatile bytes.
+// SAFETY: only passed to the kernel, and read as volatile bytes.
 unsafe impl Send for Zeroes {}
 // SAFETY: as above.
 unsafe impl Sync for Zeroes {}
@@ -206,27 +206,27 @@ impl Zeroes {
         Ok(Zeroes { at: at.cast(), size })
     }
 
-    /// Map all of the first `size` bytes: holds the lock of the address space for reading meanwhile.
+    /// Map all of the first `size` bytes: holds the lock of the address space for reading during the call.
     pub fn populate(&self, size: usize) -> io::Result<()> {
         self.advise(0, size, libc::MADV_POPULATE_READ)
     }
 
-    /// Map none of them.
+    /// Unmap all of their pages.
     pub fn drop_pages(&self, from: usize, size: usize) -> io::Result<()> {
         self.advise(from, size, libc::MADV_DONTNEED)
     }
 
     fn advise(&self, from: usize, size: usize, advice: i32) -> io::Result<()> {
         let from = from.min(self.size);
-        // SAFETY: inside our range; advice changes only which pages of zeroes are mapped.
+        // SAFETY: inside our range; the advice changes only which zero pages are mapped.
         super::check(unsafe { libc::madvise(self.at.add(from).cast(), size.min(self.size - from), advice) })
             .map(drop)
     }
 
-    /// Change what may be done with the first `size` bytes: holds the lock of the address space for writing meanwhile.
+    /// Change the protection of the first `size` bytes: holds the lock of the address space for writing during the call.
     pub fn protect(&self, size: usize, writable: bool) -> io::Result<()> {
         let how = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: inside our range, which stays readable; nobody writes to it.
+        // SAFETY: inside our range, which stays readable; no code writes to it.
         super::check(unsafe { libc::mprotect(self.at.cast(), size.min(self.size), how) }).map(drop)
     }
 
@@ -236,11 +236,11 @@ impl Zeroes {
         unsafe { self.at.add(offset.min(self.size - 1)).read_volatile() };
     }
 
-    /// Map a page anew over the one at `offset`: takes the lock of the address space for writing.
+    /// Map a new page over the one at `offset`: takes the lock of the address space for writing.
     pub fn map_again(&self, offset: usize) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let offset = offset.min(self.size - PAGE);
-        // SAFETY: inside our range, of which nobody holds a reference.
+        // SAFETY: inside our range, to which no reference exists.
         let at = unsafe { libc::mmap(self.at.add(offset).cast(), PAGE, libc::PROT_READ, flags, -1, 0) };
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

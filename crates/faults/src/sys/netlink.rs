@@ -1,14 +1,14 @@
-//! netlink(7) to the kernel's audit.
+//! netlink(7) to the kernel's audit subsystem.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// struct nlmsghdr: length, kind, flags, number, whose.
+/// struct nlmsghdr: length, type, flags, sequence number, port id.
 const HEAD: usize = 16;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const ERROR: u16 = 2;
-/// No message of audit's is longer (MAX_AUDIT_MESSAGE_LENGTH, and the header).
+/// Longest audit message (MAX_AUDIT_MESSAGE_LENGTH, and the header).
 const LONGEST: usize = 9_000;
 
 /// A socket.
@@ -21,10 +21,10 @@ pub fn audit() -> io::Result<OwnedFd> {
     }
 }
 
-/// The next message: its kind, and what it holds.
+/// The next message: its type and its body.
 pub fn receive(socket: &OwnedFd) -> io::Result<(u16, Vec<u8>)> {
     let mut bytes = vec![0_u8; LONGEST];
-    // SAFETY: the buffer is ours, and as long as told.
+    // SAFETY: the buffer is ours, and has the given length.
     let read = unsafe { libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     bytes.truncate(read);
@@ -32,13 +32,13 @@ pub fn receive(socket: &OwnedFd) -> io::Result<(u16, Vec<u8>)> {
     Ok((kind, bytes.split_off(HEAD.min(read))))
 }
 
-/// Ask for something, and wait until the kernel says that it is done.
+/// Send a request, and wait until the kernel acknowledges it.
 pub fn ask(socket: &OwnedFd, kind: u16, body: &[u8]) -> io::Result<()> {
     let length = (HEAD + body.len()) as u32;
     let flags = NLM_F_REQUEST | NLM_F_ACK;
     let head = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]];
     let message = [&head.concat()[..], body].concat();
-    // SAFETY: the message is ours, and as long as told.
+    // SAFETY: the message is ours, and has the given length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
     loop {

@@ -1,4 +1,4 @@
-//! Looking for events and bytes, with and without waiting.
+//! Polling for events and bytes, with and without waiting.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,26 +16,26 @@ pub fn event() -> io::Result<OwnedFd> {
 
 /// Raise it.
 pub fn raise_event(event: &OwnedFd) {
-    // SAFETY: eight bytes are there to be written.
+    // SAFETY: the source has eight bytes.
     unsafe { libc::write(event.as_raw_fd(), (&raw const ONE).cast(), 8) };
 }
 
 static ONE: u64 = 1;
 
-/// Take it, if it is raised.
+/// Clear it, if it is raised.
 pub fn take_event(event: &OwnedFd) {
     let mut count = 0_u64;
     // SAFETY: room for eight bytes.
     unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
 }
 
-/// A set of descriptors to look at.
+/// A set of descriptors to poll.
 pub fn epoll() -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the new descriptor is ours alone.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?)) }
 }
 
-/// Watch a descriptor for something to read; `token` is what `ready` calls it.
+/// Watch a descriptor for data; `ready` returns its `token`.
 pub fn watch(epoll: &OwnedFd, fd: &impl AsRawFd, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
     // SAFETY: the event outlives the call.
@@ -43,7 +43,7 @@ pub fn watch(epoll: &OwnedFd, fd: &impl AsRawFd, token: u64) -> io::Result<()> {
         .map(drop)
 }
 
-/// The tokens of what can be read. `timeout_ms`: 0 does not wait, -1 waits for ever.
+/// The tokens of readable descriptors. `timeout_ms`: 0 does not wait, -1 waits forever.
 pub fn ready(epoll: &OwnedFd, timeout_ms: i32) -> Ready {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
     // SAFETY: room for so many events.
@@ -51,7 +51,7 @@ pub fn ready(epoll: &OwnedFd, timeout_ms: i32) -> Ready {
     Ready { events, n: usize::try_from(n).unwrap_or(0), at: 0 }
 }
 
-/// Tokens of descriptors that can be read.
+/// Tokens of readable descriptors.
 pub struct Ready {
     events: [libc::epoll_event; EVENTS],
     n: usize,
@@ -59,7 +59,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Nothing can be read.
+    /// Whether no descriptor is readable.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.n == 0
@@ -76,30 +76,30 @@ impl Iterator for Ready {
     }
 }
 
-/// Receive what is there, without waiting. Returns how many bytes; 0 also for nothing and for an error.
+/// Receive pending bytes without waiting. Returns their number; 0 also if there are none, and on an error.
 pub fn receive_now(socket: &OwnedFd, into: &mut [u8]) -> usize {
-    // SAFETY: room for as many bytes as are asked for.
+    // SAFETY: room for the requested bytes.
     let n =
         unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
     usize::try_from(n).unwrap_or(0)
 }
 
-/// Send these bytes; what does not fit is lost.
+/// Send these bytes; bytes that do not fit are lost.
 pub fn send(socket: &OwnedFd, bytes: &[u8]) {
-    // SAFETY: the bytes have the length that is said.
+    // SAFETY: the bytes have the given length.
     unsafe {
         libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL);
     }
 }
 
-/// Wait until a descriptor can be read, for so long at most; -1: for ever. False: nothing came.
+/// Wait until a descriptor is readable, at most so long; -1: forever. False: nothing arrived.
 pub fn can_be_read(fd: &OwnedFd, timeout_ms: i32) -> io::Result<bool> {
     let mut look = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor is there to be looked at.
+    // SAFETY: one valid pollfd.
     check(unsafe { libc::poll(&raw mut look, 1, timeout_ms) }).map(|n| n > 0)
 }
 
-/// The same with select(), for ever.
+/// The same with select(), forever.
 pub fn select(fd: &OwnedFd) -> io::Result<()> {
     let fd = fd.as_raw_fd();
     // SAFETY: the set is ours, zeroed is empty, and the descriptor is below FD_SETSIZE: few are open.

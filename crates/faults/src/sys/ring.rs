@@ -8,7 +8,7 @@ use io_uring::{IoUring, opcode, types};
 /// A ring of its own. It belongs to the thread that made it.
 pub struct Ring {
     ring: IoUring,
-    /// The kernel writes there as long as a read is under way.
+    /// The kernel writes here while a read is pending.
     word: Box<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Ring {
         const WORD: u32 = 8;
         let into: *mut u64 = &raw mut *self.word;
         let read = opcode::Read::new(types::Fd(fd.as_raw_fd()), into.cast(), WORD).build();
-        // SAFETY: the word lives as long as the ring, and we do not go on before the read is over.
+        // SAFETY: the word lives as long as the ring, and this function waits for the end of the read.
         unsafe { self.ring.submission().push(&read) }.map_err(io::Error::other)?;
         loop {
             match self.ring.submit_and_wait(1) {

@@ -1,5 +1,5 @@
-//! Memory whose page faults are served by a thread of ours: a system call that touches it stops in the middle, with all
-//! the kernel locks that it holds, until that thread says so.
+//! Memory whose page faults a thread of ours serves: a system call that touches it stops in the middle, with all kernel locks that it
+//! holds, until that thread provides the page.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,19 +12,19 @@ const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 
-/// One page that is not there until it is given.
+/// One page that is missing until it is provided.
 pub struct MissingPage {
     fd: OwnedFd,
     at: *mut u8,
 }
 
-// SAFETY: the page is only handed to system calls and read as a volatile byte; the descriptor may be used by any thread.
+// SAFETY: the page is only passed to system calls and read as a volatile byte; the descriptor may be used by any thread.
 unsafe impl Send for MissingPage {}
 // SAFETY: as above.
 unsafe impl Sync for MissingPage {}
 
 impl MissingPage {
-    /// A new one, of this process alone.
+    /// A new missing page, private to this process.
     pub fn new() -> io::Result<Self> {
         // SAFETY: flags only; the new descriptor is ours alone.
         let fd = unsafe {
@@ -45,19 +45,19 @@ impl MissingPage {
         super::check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, words.as_mut_ptr()) }).map(drop)
     }
 
-    /// Where it is.
+    /// Its address.
     #[must_use]
     pub fn at(&self) -> *mut u8 {
         self.at
     }
 
-    /// Touch it: sleeps until it is given.
+    /// Touch it: sleeps until the page is provided.
     pub fn touch(&self) {
         // SAFETY: mapped and readable for as long as `self` lives.
         unsafe { self.at.read_volatile() };
     }
 
-    /// Somebody has touched it and waits.
+    /// Whether a thread has touched it and waits.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -65,12 +65,12 @@ impl MissingPage {
         unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
     }
 
-    /// Give it, and wake who waits.
+    /// Provide the page, and wake up its waiter.
     pub fn give(&self) -> io::Result<()> {
         self.ask(UFFDIO_ZEROPAGE, [self.at as u64, PAGE as u64, 0, 0])
     }
 
-    /// Take it away, and forget who asked for it: the next touch waits again.
+    /// Remove the page, and forget its waiters: the next touch waits again.
     pub fn take_away(&self) {
         let mut message = [0_u8; 32];
         // SAFETY: the page belongs to `self`; a message has 32 bytes; the descriptor does not block.

@@ -10,7 +10,7 @@ use crate::{clock, sys};
 /// A mutex of the C library.
 pub(super) struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: it is made to be used by several threads at once.
+// SAFETY: a pthread mutex may be used by several threads at once.
 unsafe impl Sync for Mutex {}
 // SAFETY: as above; it is never moved while it is held (kept in an Arc).
 unsafe impl Send for Mutex {}
@@ -21,7 +21,7 @@ impl Mutex {
     }
 
     pub fn lock(&self) {
-        // SAFETY: it is initialized and lives as long as we.
+        // SAFETY: it is initialized and lives as long as `self`.
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
@@ -30,10 +30,10 @@ impl Mutex {
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 
-    /// Whether it was got within so long.
+    /// Acquire it within this time. Returns whether that worked.
     pub fn lock_within(&self, ms: u64) -> bool {
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a plain struct of ours is written, and read.
+        // SAFETY: the call writes and reads a plain struct of ours.
         unsafe {
             libc::clock_gettime(libc::CLOCK_REALTIME, &mut until);
             let ns = until.tv_nsec + (ms % 1000) as i64 * 1_000_000;
@@ -44,7 +44,8 @@ impl Mutex {
     }
 }
 
-/// All take their own and want the next one's. Who has a timeout lets go after it; else they wait until they are killed.
+/// Each thread takes its own lock and waits for the next one's. A thread with a timeout releases its lock after it; threads without one
+/// wait until they are killed.
 pub(super) fn live(plan: &Plan) -> io::Result<()> {
     let n = plan.names.len();
     let mutexes: Arc<Vec<Mutex>> = Arc::new((0..n).map(|_| Mutex::new()).collect());
@@ -71,7 +72,7 @@ pub(super) fn live(plan: &Plan) -> io::Result<()> {
     note(plan, from, to)
 }
 
-/// Each waits for work that never comes; the first sleeps a little now and then.
+/// Each thread waits for work that never comes; the first one sleeps a little now and then.
 pub(super) fn rest(plan: &Plan) -> io::Result<()> {
     let queue = Arc::new((std::sync::Mutex::new(0_u32), std::sync::Condvar::new()));
     for name in plan.names.iter().skip(1) {

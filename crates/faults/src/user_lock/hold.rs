@@ -1,4 +1,4 @@
-//! One waits for what another holds.
+//! One thread waits for what another thread holds.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use super::cycle::Mutex;
 use super::{Held, Meanwhile, Nap, Plan, act, note};
 use crate::{clock, sys};
 
-/// Timeouts of a timed wait; the last ends it, and the lock is not got.
+/// Number of timeouts of a timed wait; the last one ends the wait without the lock.
 const LOOKS: u64 = 3;
 
 pub(super) fn live(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
@@ -26,7 +26,7 @@ fn mutex(plan: &Plan, does: Meanwhile) -> io::Result<()> {
     let mutex = Arc::new(Mutex::new());
     let is_held = Arc::new(AtomicBool::new(false));
     let (its, held, name) = (mutex.clone(), is_held.clone(), plan.names[1].clone());
-    // A waiter that gives up must not see it come.
+    // A waiter that gives up must not get the lock.
     let ms = if plan.timed { plan.ms * 2 } else { plan.ms };
     std::thread::spawn(move || {
         sys::set_name(&name);
@@ -62,7 +62,7 @@ fn join(plan: &Plan, does: Meanwhile) -> io::Result<()> {
     note(plan, from, clock::now())
 }
 
-/// One write lock on all of the file, or on its begin where it is tried again. An alarm ends a wait for it.
+/// One write lock on the whole file, or on its start where the waiter retries. An alarm ends the wait for it.
 fn take(file: &File, held: Held) -> bool {
     let (fd, whole) = (file.as_raw_fd(), 0);
     match held {
@@ -78,7 +78,7 @@ fn take(file: &File, held: Held) -> bool {
     }
 }
 
-/// This process has it afterwards, whichever process takes it.
+/// This process holds it afterwards, whichever process takes it.
 fn take_here(file: &File, held: Held) -> io::Result<()> {
     if !matches!(held, Held::FlockOfChild | Held::FlockOfChildRetried) {
         take(file, held);
@@ -91,7 +91,7 @@ fn take_here(file: &File, held: Held) -> io::Result<()> {
     }
 }
 
-/// A lock of so many bytes.
+/// A lock on so many bytes.
 fn record(fd: i32, call: i32, what: i32, length: i64) -> bool {
     // SAFETY: the descriptor is open; the struct is ours.
     unsafe {
@@ -124,7 +124,7 @@ fn nap(plan: &Plan) {
     }
 }
 
-/// Until it has the lock, or has had its time.
+/// Retry until it gets the lock, or its time is up.
 fn retry(plan: &Plan, file: &File, held: Held) {
     let until = if plan.timed { clock::now() + plan.ms * 1_000_000 } else { u64::MAX };
     while clock::now() < until && !take(file, held) {
@@ -132,7 +132,7 @@ fn retry(plan: &Plan, file: &File, held: Held) {
     }
 }
 
-/// Takes a lock that nobody else wants, again and again, beside another process that has one on another file.
+/// Takes a lock that no other process wants, again and again, beside another process that holds a lock on another file.
 pub(super) fn free(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     if sys::fork()? {
         sys::die_with_parent()?;
@@ -167,7 +167,7 @@ extern "C" fn nothing(_: i32) {}
 fn alarm_after(ms: u64) {
     let time = libc::timeval { tv_sec: (ms / 1000) as i64, tv_usec: (ms % 1000) as i64 * 1000 };
     let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: time };
-    // SAFETY: plain structs of ours; the handler does nothing, and calls are not begun again (no SA_RESTART).
+    // SAFETY: plain structs of ours; the handler does nothing, and calls are not restarted (no SA_RESTART).
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as *const () as usize;
@@ -185,7 +185,7 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
         take_here(&file, held)?;
         std::fs::write(&ready, "")?;
         if does == Meanwhile::Stopped {
-            // SAFETY: to ourselves; who goes on with us is the third process.
+            // SAFETY: the signal goes to this process; the third process continues it.
             unsafe { libc::raise(libc::SIGSTOP) };
         } else {
             act(does, if plan.timed { plan.ms * 2 } else { plan.ms });
@@ -224,7 +224,7 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     note(plan, from, clock::now())
 }
 
-/// A third process holds the holder, until nobody waits any more for who waits with timeouts.
+/// A third process traces the holder for the time of the wait; with timeouts for twice as long, so that the waiter gives up first.
 fn trace(plan: &Plan, holder: i32) -> io::Result<()> {
     let attached = plan.dir.join("attached");
     if sys::fork()? {
@@ -241,7 +241,7 @@ fn trace(plan: &Plan, holder: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// The child that there is.
+/// The first child of a process.
 fn child_of(pid: u32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     text.split_whitespace().next()?.parse().ok()

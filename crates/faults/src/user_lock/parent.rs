@@ -7,7 +7,7 @@ use crate::{clock, sys};
 
 extern "C" fn nothing(_: i32) {}
 
-/// The children work on; the parent's alarm ends its wait, and they end with it.
+/// The children keep working; the parent's alarm ends its wait, and the children end with it.
 pub(super) fn live(plan: &Plan, does: Meanwhile) -> io::Result<()> {
     for name in plan.names.iter().skip(1) {
         if sys::fork()? {
@@ -18,7 +18,7 @@ pub(super) fn live(plan: &Plan, does: Meanwhile) -> io::Result<()> {
         }
     }
     sys::set_name(&plan.names[0]);
-    // SAFETY: the handler does nothing, and calls are not begun again (no SA_RESTART); waitpid may write nothing.
+    // SAFETY: the handler does nothing, and calls are not restarted (no SA_RESTART); waitpid may write nothing.
     let from = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as *const () as usize;

@@ -1,5 +1,5 @@
-//! A daemon that reads the kernel's audit records (auditd(8)): include/uapi/linux/audit.h, over netlink(7). Guests only: once auditing was on,
-//! each system call of later processes costs more until the next boot.
+//! A daemon that reads the kernel's audit records (auditd(8)): include/uapi/linux/audit.h, over netlink(7). Guests only: after auditing was
+//! on once, each system call of later processes costs more until the next boot.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,19 +12,19 @@ use crate::sys::{self, netlink};
 /// Messages: set the status, add a rule.
 const SET: u16 = 1001;
 const ADD_RULE: u16 = 1011;
-/// Of the status: which of its fields are told. On or off, whose records are read by whom, how many may wait.
+/// Mask of the status message, which fields it sets: enabled, the reader's pid, the length of the queue.
 const ENABLED: u32 = 1;
 const PID: u32 = 4;
 const BACKLOG: u32 = 16;
-/// At the end of each system call that is told, always.
+/// Audit the call at its exit, always.
 const AT_EXIT: u32 = 4;
 const ALWAYS: u32 = 2;
-/// ioprio_get (x86-64): no other program calls it, to speak of.
+/// ioprio_get (x86-64): almost no other program calls it.
 const CALL: u32 = 252;
-/// The victims wait while more records than these do.
+/// Length of the queue: with more pending records, the victims wait.
 const MOST: u32 = 64;
 
-/// Read them. `Word::Mode` 1: after each comes a sleep.
+/// Read the records. `Word::Mode` 1: with a sleep after each.
 pub fn read<'l>(ready: impl FnOnce() -> Worker<'l>, sleep_us: u64) -> io::Result<()> {
     let socket = netlink::audit()?;
     let status = [ENABLED | PID | BACKLOG, 1, 0, std::process::id(), 0, MOST, 0, 0, 0, 0, 0];
@@ -54,7 +54,7 @@ fn ask(socket: &OwnedFd, kind: u16, words: &[u32]) -> io::Result<()> {
     netlink::ask(socket, kind, &body)
 }
 
-/// Make the call that is told of, and rest, again and again; how long each took is noted.
+/// Make the audited call, and rest, again and again; record how long each call took.
 pub fn told_of(worker: Worker<'_>, rest_us: u64) -> io::Result<()> {
     while worker.goes_on() {
         let began = sys::monotonic_ns();

@@ -1,4 +1,4 @@
-//! Computing that nothing but CPU time can speed up.
+//! A computation whose speed depends on CPU time only.
 
 use std::hint::black_box;
 use std::io;
@@ -6,8 +6,7 @@ use std::io;
 use super::Worker;
 use crate::sys;
 
-/// A chain of multiplications, each waiting for the last: its speed does not depend on caches, memory, or what a
-/// sibling hyperthread does.
+/// A chain of multiplications, each of which waits for the last one: its speed does not depend on caches, memory, or a sibling hyperthread.
 pub fn turn(turns: u64) {
     let mut x = black_box(0x2545_f491_4f6c_dd1d_u64);
     for _ in 0..turns {
@@ -16,7 +15,7 @@ pub fn turn(turns: u64) {
     black_box(x);
 }
 
-/// How many turns take a microsecond when nobody interrupts: the best of many short tries.
+/// Turns per microsecond without interruption: the best of many short tries.
 pub fn turns_per_us() -> f64 {
     const TURNS: u64 = 200_000;
     let best = (0..30).map(|_| {

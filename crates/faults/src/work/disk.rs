@@ -30,7 +30,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Where the next block is.
+/// Position of the next block.
 fn next(w: &mut Worker<'_>, blocks: u64, random: bool) -> u64 {
     let sequential = w.tally.count() + w.slot as u64 * blocks / w.spec.threads.max(1) as u64;
     if random { w.below(blocks) } else { sequential % blocks.max(1) }
@@ -71,7 +71,7 @@ pub fn stream(mut w: Worker<'_>, path: &Path, block: u64, every_us: u64) -> io::
         w.warm_if_asked(|| Ok(()))?;
         let at = w.tally.count() % blocks.max(1);
         if at == 0 {
-            // A second pass must be as cold as the first: the stream never meets its own past.
+            // A second pass must be as cold as the first: the stream must not find its own pages in the cache.
             sys::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
         }
         file.read_exact_at(&mut buffer, at * block)
@@ -105,7 +105,7 @@ pub fn direct(mut w: Worker<'_>, path: &Path, block: u64, how: Direct) -> io::Re
     Ok(())
 }
 
-/// A file of which any block is read, past the page cache.
+/// A file with random reads past the page cache.
 pub struct Random {
     file: File,
     blocks: u64,
@@ -125,7 +125,7 @@ impl Random {
     }
 }
 
-/// How long each fsync took is noted.
+/// Records how long each fsync took.
 pub fn sync(mut w: Worker<'_>, path: &Path, [block, each, most]: [u64; 3], rest_us: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     let (blocks, bytes) = ((most / block.max(1)).max(1), vec![7; block as usize]);

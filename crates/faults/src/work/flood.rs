@@ -1,4 +1,4 @@
-//! Datagrams over the loopback of a test's own namespace: many, and not more than the receiver takes.
+//! Datagrams over the loopback of a test's own namespace: many, but not more than the receiver can take.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::Worker;
 
-/// How soon a receiver notices that it should leave.
+/// How soon a receiver notices that it should end.
 const NOTICE: Duration = Duration::from_millis(20);
-/// The largest datagram that one frame of the loopback takes.
+/// The largest datagram that fits in one frame of the loopback.
 const MOST_BYTES: u64 = 65_000;
 
 pub fn send(mut w: Worker<'_>, port: u16, bytes: u64, count: u64, every_us: u64) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Processes that are born, do little, and end.
+//! Short-lived processes that do little.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! A file system that somebody freezes (fsfreeze(8)). It is mounted in a mount namespace of this process, and goes with it; others reach it
-//! through `/proc/PID/root`.
+//! A file system that another process freezes (fsfreeze(8)). It is mounted in a mount namespace of this process, and disappears with it;
+//! other processes reach it through `/proc/PID/root`.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,10 +10,11 @@ use super::Worker;
 use crate::ledger::Word;
 use crate::sys;
 
-/// How soon it is noticed that the file system should be frozen, or thawed.
+/// How soon this process notices that it should freeze or thaw the file system.
 const NOTICE_US: u64 = 5_000;
 
-/// Mount it. `Word::Mode` 1: it is frozen. A task that waits for its thaw cannot be killed: a child thaws it when this process has ended.
+/// Mount it. `Word::Mode` 1: freeze it. A task that waits for the thaw cannot be killed: a child thaws the file system when this process
+/// has ended.
 pub fn run<'l>(ready: impl FnOnce() -> Worker<'l>, image: &Path, dir: &Path) -> io::Result<()> {
     sys::new_mounts()?;
     let mount = Command::new("mount").args(["-o", "loop"]).args([image, dir]).status()?;
@@ -44,12 +45,12 @@ fn thaw_at_end(top: &File) -> io::Result<()> {
         let _ = sys::freeze(top, false);
         sys::leave(0);
     }
-    // It is open until this process has ended.
+    // The pipe stays open until this process has ended.
     std::mem::forget(write);
     Ok(())
 }
 
-/// What ends all that is in the test's groups must not end this one, too: the file system would stay frozen.
+/// The kill of all processes in the test's groups must not reach this process: the file system would stay frozen.
 fn leave_groups() {
     const TOP: &str = "/sys/fs/cgroup";
     let has_one_tree = Path::new(TOP).join("cgroup.controllers").exists();

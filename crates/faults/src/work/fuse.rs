@@ -1,5 +1,5 @@
-//! A file system of one's own (FUSE), with one file: include/uapi/linux/fuse.h. It is mounted in a mount namespace of the
-//! server's, and goes with it; others reach it through `/proc/PID/root`.
+//! A FUSE file system with one file: include/uapi/linux/fuse.h. It is mounted in a mount namespace of the server, and disappears with it;
+//! other processes reach it through `/proc/PID/root`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -20,16 +20,16 @@ const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const BATCH_FORGET: u32 = 42;
 
-/// Of the file, in bytes.
+/// Size of the file, in bytes.
 const SIZE: u64 = 64;
 const ROOT: u64 = 1;
 const ONLY: u64 = 2;
-/// Each read is asked of us: no page of it is kept (FOPEN_DIRECT_IO).
+/// Every read reaches the server: the kernel caches no page of the file (FOPEN_DIRECT_IO).
 const DIRECT: u32 = 1;
-/// What the kernel wants room for (FUSE_MIN_READ_BUFFER), and a header.
+/// Buffer size that the kernel requires (FUSE_MIN_READ_BUFFER), plus a header.
 const REQUEST: usize = 64 << 10;
 
-/// Serve it. `Word::Mode` 1: a read is answered after a sleep.
+/// Serve it. `Word::Mode` 1: answer a read after a sleep.
 pub fn serve<'l>(ready: impl FnOnce() -> Worker<'l>, dir: &Path, sleep_us: u64) -> io::Result<()> {
     let mut device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
     sys::mount_fuse(dir, device.as_raw_fd())?;
@@ -49,7 +49,7 @@ pub fn serve<'l>(ready: impl FnOnce() -> Worker<'l>, dir: &Path, sleep_us: u64) 
     Ok(())
 }
 
-/// What each request begins with; of reads, what follows, too.
+/// The head of each request; for a read, also the fields that follow.
 struct Head {
     opcode: u32,
     unique: u64,
@@ -74,7 +74,7 @@ fn answer(device: &mut File, head: &Head) -> io::Result<()> {
         LOOKUP => [words64(&[ONLY, 0, 60, 60]), words32(&[0, 0]), attributes(ONLY)].concat(),
         GETATTR => [words64(&[60]), words32(&[0, 0]), attributes(head.node)].concat(),
         OPEN => [words64(&[0]), words32(&[DIRECT, 0])].concat(),
-        // No more than is asked for: the kernel takes that for an error.
+        // At most the requested bytes: the kernel treats more as an error.
         READ => vec![b'x'; SIZE.saturating_sub(head.offset).min(head.size.into()) as usize],
         RELEASE | FLUSH => Vec::new(),
         _ => return reply(device, head, -libc::ENOSYS, &[]),
@@ -86,13 +86,13 @@ fn reply(device: &mut File, head: &Head, error: i32, body: &[u8]) -> io::Result<
     let length = (16 + body.len()) as u32;
     let whole = [words32(&[length, error as u32]), words64(&[head.unique]), body.to_vec()].concat();
     match device.write(&whole) {
-        // Who asked has been killed meanwhile.
+        // The task that sent the request has been killed.
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done.map(drop),
     }
 }
 
-/// Of the root, or of the file.
+/// Attributes of the root, or of the file.
 fn attributes(node: u64) -> Vec<u8> {
     let (mode, links) = if node == ROOT { (libc::S_IFDIR | 0o755, 2) } else { (libc::S_IFREG | 0o644, 1) };
     [words64(&[node, SIZE, 1, 0, 0, 0]), words32(&[0, 0, 0, mode, links, 0, 0, 0, 4096, 0])].concat()

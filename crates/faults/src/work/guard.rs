@@ -1,4 +1,4 @@
-//! A daemon that is asked for leave before a file is opened, as scanners for viruses are: fanotify(7).
+//! A daemon whose permission the kernel needs before a file is opened, as virus scanners use it: fanotify(7).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -8,13 +8,13 @@ use super::Worker;
 use crate::ledger::Word;
 use crate::sys;
 
-/// Leave is given for files of this folder. `Word::Mode` 1: after a sleep. Where it ends, the kernel gives leave.
+/// Grants the permission for files of this folder. `Word::Mode` 1: after a sleep. When the daemon ends, the kernel grants it.
 pub fn run<'l>(ready: impl FnOnce() -> Worker<'l>, dir: &Path, sleep_us: u64) -> io::Result<()> {
     let group = sys::fanotify(dir)?;
     let mut w = ready();
     while w.goes_on() {
         for file in sys::asked_for_leave(&group)? {
-            // SAFETY: the kernel has opened it for us, and nobody else knows it.
+            // SAFETY: the kernel has opened it for us, and no other code knows it.
             let file = unsafe { OwnedFd::from_raw_fd(file) };
             if w.word(Word::Mode) == 1 {
                 sys::sleep_us(sleep_us);

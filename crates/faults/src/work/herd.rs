@@ -6,10 +6,10 @@ use super::Worker;
 use crate::ledger::Word;
 use crate::sys;
 
-/// A thread that sleeps needs next to no stack.
+/// A sleeping thread needs almost no stack.
 const STACK: usize = 64 << 10;
 
-/// `idle`: how many, and how long each sleeps at a time.
+/// `idle`: the number of sleeping threads, and how long each sleeps at a time.
 pub fn run<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     idle: [u64; 2],
@@ -24,7 +24,7 @@ pub fn run<'l>(
     })
 }
 
-/// `tasks` that sleep, and how long each sleeps at a time.
+/// `tasks` sleeping threads, and how long each sleeps at a time.
 pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<()> {
     let mut w = with_sleepers(ready, tasks, idle_us)?;
     while w.goes_on() {
@@ -37,16 +37,16 @@ pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> 
     Ok(())
 }
 
-/// What a busy thread does before it looks whether it is to stop.
+/// Work of a busy thread between two checks whether to stop.
 const PIECE_US: u64 = 500;
-/// A healthy one rests so many times as long as it works.
+/// A healthy thread rests so many times as long as it works.
 const RESTS: u64 = 9;
 
 fn with_sleepers<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<Worker<'l>> {
-    // Born before the work begins: what is wanted is the herd, not its birth. They end with the process.
+    // The herd starts before the work begins, so that its births do not count. The threads end with the process.
     let began = sys::monotonic_ns();
     for task in 0..tasks {
-        // Spread over the whole length: a herd that wakes at one moment is a burst.
+        // Wake-ups are spread over the whole interval: a herd that wakes up at one moment is a burst.
         let first = began + idle_us * 1000 * task / tasks;
         std::thread::Builder::new().stack_size(STACK).spawn(move || sleep_for_ever(first, idle_us * 1000))?;
     }

@@ -8,7 +8,7 @@ use super::Worker;
 use crate::spec::FileLock;
 use crate::sys;
 
-/// Sleeps between two tries, as programs have them that do not want to hang.
+/// Sleeps between two tries, as in programs that avoid blocking.
 const SLEEPS_US: [u64; 6] = [1_000, 2_000, 5_000, 10_000, 25_000, 50_000];
 
 fn try_again(file: &std::fs::File) -> io::Result<()> {
@@ -22,7 +22,7 @@ fn try_again(file: &std::fs::File) -> io::Result<()> {
     Ok(())
 }
 
-/// Take it, keep it, let go of it, rest; it is counted when it is taken. Each thread opens the file for itself: the locks of one
+/// Take the lock, hold it, release it, rest; the piece counts when the lock is taken. Each thread opens the file itself: the locks of one
 /// open file are one lock.
 pub fn run(
     mut w: Worker<'_>,

@@ -7,7 +7,7 @@ use super::Worker;
 use crate::sys;
 
 const PAGE: u64 = 4096;
-/// Pages in a piece of work: one page is too little beside reading the clock.
+/// Pages in a piece of work: one page is too little compared with reading the clock.
 const PIECE: u64 = 16;
 
 struct Region {
@@ -16,7 +16,7 @@ struct Region {
 }
 
 impl Region {
-    /// Filled with bytes that do not compress to nothing: half of each page is noise.
+    /// Filled with bytes that compress badly: half of each page is noise.
     fn filled(bytes: u64, w: &mut Worker<'_>) -> io::Result<Self> {
         let region = Region { at: sys::map(None, bytes.max(PAGE) as usize)?, pages: bytes / PAGE };
         sys::no_huge_pages(region.at, bytes as usize);
@@ -66,7 +66,7 @@ pub fn hoard(mut w: Worker<'_>, [hot, cold, more]: [u64; 3], burst_us: u64, ever
         w.warm_if_asked(|| Ok(()))?;
         (0..hot.pages).for_each(|page| hot.touch(page));
         w.compute(burst_us);
-        Region::filled(more, w).map(drop) // written once, never looked at again, not given back
+        Region::filled(more, w).map(drop) // written once, never read again, not freed
     })
 }
 
@@ -76,7 +76,7 @@ pub fn churn(mut w: Worker<'_>, bytes: u64, rest_us: u64) -> io::Result<()> {
         let region = Region { at: sys::map(None, size)?, pages: bytes / PAGE };
         sys::no_huge_pages(region.at, size);
         (0..region.pages).for_each(|page| region.touch(page));
-        // SAFETY: mapped above with this size; nothing else knows of it.
+        // SAFETY: mapped above with this size; no other code uses it.
         unsafe { sys::unmap(region.at, size) };
         w.tally.did_one();
         if rest_us > 0 {

@@ -26,7 +26,7 @@ pub fn serve<'l>(ready: impl FnOnce() -> Worker<'l>, port: u16, backlog: u32) ->
     Ok(())
 }
 
-/// Sleep in short pieces, so that a change of mind is noticed.
+/// Sleep in short pieces, so that the thread notices a change of its orders.
 fn rest(w: &Worker<'_>, pause_us: u64) {
     let until = sys::monotonic_ns() + pause_us * 1000;
     while sys::monotonic_ns() < until && w.word(Word::AcceptPause) == pause_us {
@@ -59,7 +59,7 @@ pub fn connect(mut w: Worker<'_>, port: u16, think_us: u64) -> io::Result<()> {
 
 pub fn fling(mut w: Worker<'_>, port: u16, burst_us: u64, every_us: u64) -> io::Result<()> {
     w.at_each_tick(every_us, |w| {
-        // Closed at once: whether it would have been accepted is nobody's business.
+        // Closed at once: it does not matter whether the server would have accepted it.
         if let Err(err) = dial(port, libc::SOCK_NONBLOCK) {
             w.tally.failed(&err);
         }

@@ -1,5 +1,5 @@
-//! A service of several processes that share a socket, as those of PHP or gunicorn: each takes one connection at a time. Or as a database's
-//! backends, each of which looks at its client through an epoll, and waits for the others at one of its own.
+//! A service of several processes that share a socket, as in PHP or gunicorn: each takes one connection at a time. Or as in a database:
+//! each backend waits for its client at one epoll, and for other backends at another epoll.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -12,11 +12,11 @@ use crate::spec::Place;
 use crate::spinners::{Listener, REQUEST};
 use crate::sys::{self, polls};
 
-/// What an answer costs of a CPU.
+/// CPU time of an answer.
 const BURST_US: u64 = 100;
 
-/// A parent, and so many children. `Word::Mode` 1: a child sleeps over each request. 2: it opens `fifo`, which nobody ever writes to; without one it
-/// waits at an epoll for an event that nobody raises.
+/// A parent, and so many children. `Word::Mode` 1: a child sleeps before each answer. 2: it opens `fifo`, which has no writer; without
+/// `fifo` it waits at an epoll for an event that no process raises.
 pub fn run<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,
@@ -38,7 +38,7 @@ pub fn run<'l>(
     Ok(())
 }
 
-/// Until its client goes: one that does so with a reset is no failure.
+/// Serve a client until it closes: a reset by the client is no failure.
 fn serve(worker: &Worker<'_>, mut client: File, sleep_us: u64, fifo: Option<&Path>) -> io::Result<()> {
     let mut request = REQUEST;
     let clients = fifo.is_none().then(polls::epoll).transpose()?;

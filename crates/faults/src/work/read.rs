@@ -1,4 +1,4 @@
-//! Reading one small file again and again: what it costs is up to the kernel.
+//! Reading one small file again and again: the kernel determines the cost.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use super::Worker;
 use crate::ledger::Fact;
 use crate::sys;
 
-/// Open it, close it, rest, and again.
+/// Open it, close it, rest, repeat.
 pub fn open(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     while w.goes_on() {
         drop(File::open(file)?);
@@ -20,7 +20,7 @@ pub fn open(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Open it, read it, rest, and again. Each read is noted with the moment of its end and how long it took.
+/// Open it, read it, rest, repeat. Each read is recorded with the moment of its end and its duration.
 pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     let mut byte = [0];
     while w.goes_on() {
@@ -31,7 +31,7 @@ pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
                 w.ledger.note(w.slot, ended, ended.saturating_sub(began));
                 w.ledger.fact(w.slot, Fact::Count).fetch_add(1, Ordering::Release);
             }
-            // It is taken away and put back with another meaning.
+            // The harness removes the file and puts it back with another meaning.
             Err(err) => w.tally.failed(&err),
         }
         sys::sleep_us(rest_us.max(1));
@@ -39,7 +39,7 @@ pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Read the whole file from its start, over one descriptor, rest, and again. The CPU time that reading took is noted.
+/// Read the whole file from its start, over one descriptor, rest, repeat. Records the CPU time of the reads.
 pub fn whole(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     let file = File::open(file)?;
     let mut text = vec![0; 64 << 10];

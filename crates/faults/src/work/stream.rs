@@ -1,5 +1,5 @@
-//! A connection over the loopback of a test's own namespace: one end sends messages to a clock, the other reads them, and may be
-//! too slow for it.
+//! A connection over the loopback of a test's own namespace: one end sends messages on a timer, the other end reads them and may be too
+//! slow.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,12 +9,12 @@ use super::Worker;
 use crate::ledger::Word;
 use crate::sys;
 
-/// Small buffers on both sides: a reader that falls behind is felt at once.
+/// Small buffers on both sides: the sender soon notices a slow reader.
 static BUFFER: i32 = 8 << 10;
 const MOST: usize = 4096;
 
 fn small(socket: &OwnedFd, option: i32) {
-    // SAFETY: the option outlives the call and has the size that is said.
+    // SAFETY: the option outlives the call and has the given size.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -58,8 +58,8 @@ pub fn push(mut w: Worker<'_>, port: u16, bytes: u64, every_us: u64) -> io::Resu
     w.at_each_tick(every_us, |_| stream.write_all(&message))
 }
 
-/// Both ends of one connection: messages of `bytes` are sent at each tick, and of the segments that arrive the socket's filter
-/// drops so many in a thousand, as if they had been lost on the way: TCP never sees them (net/ipv4/tcp_ipv4.c, tcp_filter).
+/// Both ends of one connection: one end sends messages of `bytes` at each tick. The socket's filter drops so many in a thousand of the
+/// arriving segments, as if they had been lost on the way: TCP never sees them (net/ipv4/tcp_ipv4.c, tcp_filter).
 pub fn lossy(mut w: Worker<'_>, port: u16, per_mille: u32, bytes: u64, every_us: u64) -> io::Result<()> {
     let listener = sys::socket(libc::SOCK_STREAM)?;
     sys::listen(&listener, port, 4)?;
@@ -75,14 +75,14 @@ pub fn lossy(mut w: Worker<'_>, port: u16, per_mille: u32, bytes: u64, every_us:
     sender.set_nonblocking(true)?;
     let (message, mut read) = (vec![7; (bytes as usize).min(MOST)], vec![0; 64 << 10]);
     w.at_each_tick(every_us, |_| {
-        // What finds no room is not sent: the fault is what is lost of the rest.
+        // A message without room is not sent: the fault is the loss among the others.
         ready(sender.write(&message))?;
         while ready(received.read(&mut read))? > 0 {}
         Ok(())
     })
 }
 
-/// Nothing, where it would have to wait.
+/// Zero, where the call would have to wait.
 fn ready(done: io::Result<usize>) -> io::Result<usize> {
     match done {
         Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -103,7 +103,7 @@ fn drop_segments(socket: &TcpStream, per_mille: u32) -> io::Result<()> {
         op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the filter and its program outlive the call, and have the sizes that are said.
+    // SAFETY: the filter and its program outlive the call, and have the given sizes.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -14,9 +14,9 @@ use crate::spec::Place;
 use crate::spinners::{Client, Requests};
 use crate::sys;
 
-/// What an answer costs of a CPU.
+/// CPU time of an answer.
 const BURST_US: u64 = 100;
-/// A thread that wants the interpreter looks so often whether it is to ask for it (CPython's switch interval).
+/// A thread that waits for the interpreter's lock requests it after this time (CPython's switch interval).
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A value that threads wait for.
@@ -27,7 +27,7 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Wait until `take` gets something of it.
+    /// Wait until `take` returns a value.
     fn wait<R>(&self, look: Option<Duration>, mut take: impl FnMut(&mut T) -> Option<R>) -> R {
         let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -49,7 +49,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// One thread reads requests, so many others answer them.
+/// One thread reads requests, several others answer them.
 pub fn pool<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,
@@ -84,7 +84,7 @@ pub fn pool<'l>(
     })
 }
 
-/// One thread answers, another works; one of them at a time.
+/// One thread answers, another thread works; only one of them runs at a time.
 pub fn interpreter<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,

@@ -1,4 +1,4 @@
-//! A tracer, as strace is one: its tracee stops at each system call, and goes on when the tracer lets it.
+//! A tracer like strace: its tracee stops at each system call, and continues when the tracer lets it.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::sys;
 /// How soon it notices that it should begin.
 const NOTICE_US: u64 = 20_000;
 
-/// From `Word::Mode` 1 on.
+/// Traces from `Word::Mode` 1 on.
 pub fn run(mut w: Worker<'_>, pid: u32) -> io::Result<()> {
     while w.goes_on() && w.word(Word::Mode) != 1 {
         sys::sleep_us(NOTICE_US);

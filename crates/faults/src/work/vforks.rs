@@ -1,4 +1,4 @@
-//! Processes that stop until their child is done: D state without any device.
+//! Processes that stop until their child has ended: D state without any device.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub fn run(mut w: Worker<'_>, child_us: u64) -> io::Result<()> {
             sys::sleep_us(child_us);
             continue;
         }
-        // Of different lengths: children that are all born at one moment wait for each other.
+        // Different lengths: children that all start at one moment would wait for each other.
         let child_us = child_us / 2 + w.below(child_us);
         let began = sys::monotonic_ns();
         if sys::kernel::fork_and_stop()? {

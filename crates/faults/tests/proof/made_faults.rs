@@ -1,4 +1,4 @@
-//! Each fault, twin and false-positive control is what it says, by the victim's own clock alone. Drawn at random.
+//! Each fault, twin and false-positive control has the intended effect, by the victim's own clock alone. Drawn at random.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const WITHOUT: Duration = Duration::from_millis(800);
 const SETTLE: Duration = Duration::from_millis(1_000);
 const WINDOW: Duration = Duration::from_millis(2_000);
 
-/// What one measurement showed.
+/// The result of one measurement.
 struct Seen {
     said: String,
     truth: Truth,
@@ -49,8 +49,8 @@ fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
     })
 }
 
-/// Noise of the host may spoil a measurement, not `bars::TRIES` of them, unless others use the host all the time; and a scenario
-/// may break down before it is measured.
+/// Noise of the host may spoil a measurement, but not `bars::TRIES` of them, unless other processes use the host all the time; and a
+/// scenario may break down before it is measured.
 fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
     let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
     if !host::is_root() {
@@ -58,7 +58,7 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
     }
     let (mut all, mut idle, mut measured, mut broken) = (String::new(), false, 0, 0);
     while measured < bars::TRIES && broken < bars::TRIES_OF_THE_BROKEN {
-        // A reclaimer that finds every page in use may end a victim (premature OOM on a starved host).
+        // A reclaimer that finds every page in use may kill a victim (premature OOM on a starved host).
         let seen = match measure(kind, form, u64::from(measured + broken)) {
             Ok(seen) => seen,
             Err(err) => {
@@ -71,7 +71,7 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
         let reported =
             format!("{}: {}; counter {:?}; {:?}", seen.said, seen.truth, seen.counted, seen.disturbed);
         say(&reported);
-        // A non-blocking connect to a full queue fails nobody; every other failure is a broken test.
+        // A non-blocking connect to a full queue is no failure; every other failure is a broken test.
         assert_eq!(seen.failures, 0, "work failed: {reported}");
         let rises = form != Form::Control || seen.counted.is_none_or(|n| n > 0);
         if bar(&seen.truth) && rises {

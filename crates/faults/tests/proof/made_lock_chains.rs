@@ -1,4 +1,4 @@
-//! Each lock chain is what it says, by its threads' own clock alone. Drawn at random.
+//! Each lock chain waits as intended, by its threads' own clock alone. Drawn at random.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -8,16 +8,15 @@ use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf, Told};
 use whyslow_faults::victim::Launch;
 use whyslow_faults::{Draw, Fence, LockChain, bars, host, rounds};
 
-/// Feet of each kind, for one run.
+/// Leaves drawn for each kind in one run.
 const DRAWN: usize = 2;
 const LASTS_MS: u64 = 1_200;
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-/// A host that others use may keep a thread from its turn: not all rounds need be whole.
+/// Other processes on the host may keep a thread from its turn: so many of the rounds must be whole.
 const MOST: f64 = 0.8;
-/// The lock of all cgroups is held for as long as the kernel takes for it: on one CPU its holder may be done before who is to wait
-/// has run.
+/// The kernel determines how long the lock of all cgroups is held: on one CPU the holder may be done before the waiter has run.
 const MANY: f64 = 0.4;
-/// While all wait, as a part of what the leaf was reported.
+/// Time in which all threads wait, as a share of the leaf's own time.
 const AT_LEAST: f64 = 0.5;
 
 fn say(text: &str) {
@@ -44,14 +43,14 @@ fn climb(ask: Ask, round: u64) -> io::Result<(String, LockChain, Told)> {
     }
 }
 
-/// The waits came about, in their order, and as long as the leaf acted.
+/// Checks that the waits came about, in order, and lasted as long as the leaf acted.
 fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String> {
     let rounds = reported.rounds.len();
     if rounds != lock_chain.plan().rounds.len() {
         return Err(format!("{rounds} rounds of {} were done", lock_chain.plan().rounds.len()));
     }
     let whole = reported.rounds.iter().zip(&lock_chain.plan().rounds).filter(|(round, us)| {
-        // However long a grace period takes; a wait is one if it is longer than any hiccup of the scheduler.
+        // A grace period takes any time; a wait counts if it is longer than any hiccup of the scheduler.
         let least = match (lock_chain.plan().leaf, lock_chain.plan().links.last()) {
             (Leaf::GracePeriod, _) | (Leaf::Link, Some(lock_chain::Link::Cgroups)) => 0.0,
             _ => **us as f64 * 1e-6 * AT_LEAST,
@@ -69,7 +68,7 @@ fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String
         Leaf::Sleep | Leaf::Stopped | Leaf::GracePeriod => on_cpu < 0.1,
         Leaf::Disk => on_cpu < 0.3,
         Leaf::Quota => on_cpu < 0.75,
-        // Others may want its CPU, too.
+        // Other tasks may use its CPU, too.
         Leaf::Burn => on_cpu > 0.1,
         Leaf::Link => true,
     };
@@ -131,7 +130,7 @@ lock_chains! {
     root_a_lock_chain_of_all_kinds => Mixed;
 }
 
-/// Nobody waits for long on a healthy lock chain: its threads come by all the time.
+/// No thread waits for long on a healthy lock chain: its threads keep making progress.
 #[test]
 fn root_a_healthy_lock_chain_goes_on() {
     if !host::is_root() {

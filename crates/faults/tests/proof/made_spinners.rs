@@ -1,4 +1,4 @@
-//! Each program of the zoo does what it says, by its own clocks, and by the kernel's. Drawn at random.
+//! Each program of the set behaves as intended, by its own clocks and by the kernel's. Drawn at random.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -7,17 +7,17 @@ use std::time::Duration;
 use whyslow_faults::spinners::{Program, Running, Sbwt, Shape};
 use whyslow_faults::{Draw, Fence, Span, bars, clock, host, rounds};
 
-/// Of each sort, for one run.
+/// Programs drawn of each sort in one run.
 const DRAWN: usize = 3;
 const WINDOW: Duration = Duration::from_millis(1_000);
-/// A program that does nothing but spin spins so much of its CPU time.
+/// A program that only spins spends at least this share of its CPU time spinning.
 const SPINS: f64 = 0.9;
-/// Its threads want a CPU for so much of the window, whether they get one or not. A sleeping poll does not.
+/// Its threads are runnable for this share of the window, whether they get a CPU or not. A sleeping poll is not.
 const WANTS: f64 = 0.9;
-/// So far a spinner's clocks and the kernel's may differ: who lets others wait keeps no account, and on a full host a thread
-/// may have one row of its account in a tenth of a second.
+/// Largest difference between a spinner's clocks and the kernel's: a giver keeps no account, and on a full host a thread may write one row
+/// of its account in a tenth of a second.
 const DIFFER: f64 = 0.3;
-/// Erlang's schedulers spin away at least so much of what the VM uses, when they may.
+/// Least share of the VM's CPU time that Erlang's schedulers spin, when they may.
 const SCHEDULERS: f64 = 0.1;
 
 fn say(text: &str) {
@@ -56,7 +56,7 @@ fn is_honest(running: &Running) -> Result<String, String> {
 
 fn is_spinner(running: &Running) -> Result<String, String> {
     let pid = running.pid().ok_or("no process")?;
-    // Between two looks at a clock this test may wait for a CPU itself.
+    // Between two reads of a clock this test may wait for a CPU itself.
     let from = clock::now();
     let before = ran_and_waited(pid);
     let window = clock::span_of(WINDOW);
@@ -88,7 +88,7 @@ fn is_spinner(running: &Running) -> Result<String, String> {
     } else if pure && !sleeps && (ran + waited) / window.length().as_secs_f64() < WANTS {
         Err(format!("it does not want a CPU all the time: {said}"))
     } else if reported.spinning.is_empty() || running.progress() > 0 && !erlang {
-        Err(format!("nobody spins: {said}"))
+        Err(format!("no thread spins: {said}"))
     } else {
         Ok(said)
     }
@@ -120,7 +120,7 @@ fn drawn(of: Vec<Program>, label: &str) -> Vec<Program> {
     if rounds::is_set("WHYSLOW_ALL") {
         return of;
     }
-    // A VM and the compiler of its program cost as much as all others together.
+    // A VM and the compiler of its program cost as much as all other programs together.
     let costly = |program: &Program| matches!(program, Program::Java | Program::Erlang(_) | Program::Go);
     let some: Vec<Program> = of.into_iter().filter(|program| !costly(program)).collect();
     let drawn = Draw::of_run(label, 0).some(DRAWN, &some);

@@ -1,4 +1,4 @@
-//! What the harness makes is what it says, by the clocks of what it made. Drawn at random; no whyslow looks here.
+//! What the harness makes behaves as intended, by its own clocks. Drawn at random; whyslow is not involved.
 
 mod made_faults;
 mod made_lock_chains;

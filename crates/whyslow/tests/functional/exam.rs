@@ -1,4 +1,4 @@
-//! The exam on the live host: how it ends, what it prints where, who may run it.
+//! The exam on the live host: its end, its outputs, and the users that may run it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it prints UTF-8")
 }
 
-/// What was printed is one document, and it holds together.
+/// The output must be one JSON document that is consistent.
 fn document(page: &str) -> Value {
     let document = serde_json::from_str(page).expect("stdout is JSON and nothing else");
     whyslow_faults::story::must_hold(&document);
@@ -56,8 +56,8 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     let began = Instant::now();
     let mut command = whyslow();
     command.args(["--for", "50s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // These tests may run in the background of a shell, where SIGINT is ignored, and whyslow respects that.
-    // SAFETY: signal is async-signal-safe and takes numbers.
+    // These tests may run in the background of a shell, where SIGINT is ignored, and whyslow respects that. SAFETY: signal is
+    // async-signal-safe and takes numbers.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -69,7 +69,7 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     let mut line = String::new();
     while !line.contains("looking, ") {
         line.clear();
-        assert!(progress.read_line(&mut line).unwrap() > 0, "it ended before it looked");
+        assert!(progress.read_line(&mut line).unwrap() > 0, "it ended before it observed");
     }
     // SAFETY: a signal to a child that has not been waited for: the pid is its own.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
@@ -82,11 +82,12 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     assert!(began.elapsed() < Duration::from_secs(49));
 }
 
-/// Two looks that never come back from a read, each in its own file: a pipe that nobody writes to. Their patience is a
-/// minute of ticks of a timer (units of `ending.rs`); here the ticks are ours.
+/// Two runs whose read never returns, each at its own file: a pipe without a writer. whyslow gives up after a minute of timer ticks (units
+/// of `ending.rs`); here the test sends the ticks.
 #[test]
 fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
-    for (file, at) in [("/proc/loadavg", "in its beginning;"), ("/proc/kallsyms", "in loading the probes;")] {
+    for (file, at) in [("/proc/loadavg", "while starting;"), ("/proc/kallsyms", "while loading the probes;")]
+    {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
@@ -113,12 +114,12 @@ fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
         assert_eq!(output.status.code(), Some(2), "{file}: {said}");
         assert!(output.stdout.is_empty() && ticks >= 5, "{file}: after {ticks} ticks");
         let reported = said.lines().last().unwrap_or_default();
-        assert!(reported.contains("did not come to its end") && reported.contains(at), "{file}: {said}");
+        assert!(reported.contains("no progress for a minute") && reported.contains(at), "{file}: {said}");
     }
 }
 
-/// The writing end of a pipe that somebody has open for reading, or waits for in open(2): that comes back then, and its
-/// read(2) does not.
+/// The write end of a pipe that another process has open for reading, or waits for in open(2): that open then returns, and its read(2) does
+/// not.
 fn open_when_read(pipe: &std::path::Path) -> std::fs::File {
     use std::os::unix::fs::OpenOptionsExt as _;
     let began = Instant::now();
@@ -126,7 +127,7 @@ fn open_when_read(pipe: &std::path::Path) -> std::fs::File {
         match std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(pipe) {
             Ok(end) => return end,
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                assert!(began.elapsed() < Duration::from_secs(60), "nobody reads {}", pipe.display());
+                assert!(began.elapsed() < Duration::from_secs(60), "no process reads {}", pipe.display());
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(error) => panic!("{}: {error}", pipe.display()),
@@ -134,7 +135,7 @@ fn open_when_read(pipe: &std::path::Path) -> std::fs::File {
     }
 }
 
-/// The answer is longer than a pipe holds, and nobody reads it: one Ctrl-C, or one SIGTERM, ends that.
+/// The answer is longer than a pipe holds, and the pipe has no reader: one Ctrl-C, or one SIGTERM, ends whyslow.
 #[test]
 fn root_an_answer_that_nobody_reads_is_ended_by_one_signal() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -173,7 +174,7 @@ fn smallest_pipe(pipe: &impl std::os::fd::AsRawFd) {
     assert!(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) } >= 4096);
 }
 
-/// Back when it sleeps in write(2) to its standard output; false: it ended.
+/// Returns when the child sleeps in write(2) to its standard output; false: it ended.
 fn waits_in_write(child: &mut std::process::Child) -> bool {
     let at = format!("/proc/{}/syscall", child.id());
     let call = format!("{} 0x1 ", libc::SYS_write);
@@ -205,7 +206,7 @@ fn root_recorded_now_reported_later_is_the_same_document() {
     document(&text(&later.stdout));
 }
 
-/// Stacks are named before a recording is closed, and the binary is one file: the page needs nothing of this host.
+/// Stack names are resolved before a recording is closed, and the binary is one file: the report needs nothing from this host.
 #[test]
 fn root_recorded_here_it_says_the_same_in_an_empty_chroot_as_nobody() {
     const NOBODY: u32 = 65534;
@@ -267,12 +268,16 @@ fn root_may_drop_to_a_user_who_is_reported_what_can_be_reported_and_the_way_out(
     assert!(remarks.contains("not root") && remarks.contains("sudo whyslow"), "{remarks}");
     assert!(!remarks.contains("libbpf"), "{remarks}");
     assert!(page.contains("Cannot tell") && page.contains("task list"), "{page}");
-    // The hypervisor's share is for everybody to read.
+    // Every user may read the hypervisor's share.
     let causes = page.split_once("Causes, by time lost").map_or("", |(_, rest)| rest);
     let causes = causes.split("\n\n").next().unwrap_or("");
     let is_cause = |line: &&str| line.split_once(". ").is_some_and(|(rank, _)| rank.parse::<u32>().is_ok());
     let named = causes.lines().filter(is_cause).count();
-    assert_eq!(named, causes.matches("[steal]").count(), "nothing was seen, nobody may be accused: {page}");
+    assert_eq!(
+        named,
+        causes.matches("[steal]").count(),
+        "nothing was seen, so no process may be accused: {page}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Limits that hold whyslow itself: it is not killed, ends as documented, and names them; without limits it names none.
+//! Limits on whyslow itself: the kernel does not kill it, it ends as documented, and names the limits; without limits it names none.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use whyslow_faults::{Victim, bars, rounds};
 
 const MIB: u64 = 1 << 20;
 const PERIOD: Duration = Duration::from_millis(100);
-/// CPU time of a whole look with what a quota leaves of it, to that without one: most of it loads the probes. Who gets a tenth of a CPU has an
-/// answer after ten times as long, however it is made: nothing that is left can be shed.
+/// CPU time of a whole run under a quota, divided by that without one: most of it loads the probes. With a tenth of a CPU an answer takes
+/// ten times as long in any case: whyslow cannot leave out the remaining work.
 const AS_MUCH: f64 = 1.5;
 
-/// In this cgroup. A shell goes in and becomes whyslow: all that is charged is whyslow's.
+/// Run whyslow in this cgroup. A shell joins the cgroup and executes whyslow: the group is charged for whyslow only.
 fn whyslow_in(group: &Group, args: &[&str]) -> Output {
     let enter: String =
         group.procs_files().iter().map(|file| format!("echo $$ > {}\n", file.display())).collect();
@@ -36,7 +36,7 @@ fn document(output: &Output) -> Value {
     document
 }
 
-/// What is said of our own limits.
+/// Texts of the document about whyslow's own limits.
 fn own_limits(document: &Value) -> Vec<String> {
     let all = document["missing"].as_array().unwrap().iter();
     let texts = all.map(|note| note["text"].as_str().unwrap().to_owned());
@@ -50,7 +50,7 @@ fn exam_and_run() -> [(&'static str, Vec<&'static str>, [i32; 2]); 2] {
     ]
 }
 
-/// What a program's caller once had stays with the process that executes it (getrusage(2), ru_maxrss).
+/// The peak of a program's caller stays with the process that executes the program (getrusage(2), ru_maxrss).
 #[test]
 fn root_the_memory_of_its_caller_is_not_told_as_its_own() {
     let _fence = Fence::enter().unwrap();
@@ -103,7 +103,7 @@ fn root_under_a_limit_that_nothing_fits_in_it_says_so_and_runs_nothing() {
     assert!(!ran.exists(), "the command was not started");
 }
 
-/// A look that has ended holds memory until the kernel's workers have freed its maps; so does whoever ends there meanwhile.
+/// A finished run holds memory until the kernel's workers have freed its maps; the same holds for other processes that end meanwhile.
 #[test]
 fn root_it_waits_for_memory_that_who_ends_there_gives_back() {
     const ENDS_AFTER: Duration = Duration::from_millis(700);
@@ -118,7 +118,7 @@ fn root_it_waits_for_memory_that_who_ends_there_gives_back() {
     let exam = || whyslow_in(&limited, &["exam", "--for", "300ms", "--json"]);
     let refused = exam();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{mib} MiB, of which somebody keeps the most: {said}");
+    assert_eq!(refused.status.code(), Some(2), "{mib} MiB, mostly used by another process: {said}");
     assert!(said.contains("needs at least"), "{said}");
     let asked = Instant::now();
     let ends = std::thread::spawn(move || {
@@ -139,7 +139,7 @@ fn root_under_a_cpu_quota_it_names_it_and_sheds_what_few_ask_for() {
     let limited = fence.group("slow").unwrap();
     let percent = Draw::of_run("own-cpu-quota", 0).between(10, 40);
     for (verb, args, expected) in exam_and_run() {
-        // How long a look takes depends on the machine: what one takes without a quota.
+        // The time of a run depends on the machine: measure one without a quota.
         limited.set_quota(None).unwrap();
         let before = limited.cpu_used().unwrap();
         whyslow_in(&limited, &args);
@@ -156,7 +156,7 @@ fn root_under_a_cpu_quota_it_names_it_and_sheds_what_few_ask_for() {
         );
         rounds::say(&said);
         assert!(used <= free.mul_f64(AS_MUCH), "{said}");
-        // What the quota makes of that, and beside it what a sick host may take.
+        // Its CPU time under the quota, plus the bar for a sick host.
         let within = used * 100 / u32::try_from(percent).unwrap() + bars::patient(bars::ANSWER_WITHIN);
         assert!(took <= window + within, "{said}, not {within:?} more");
         let said = own_limits(&document);

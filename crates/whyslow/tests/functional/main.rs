@@ -1,5 +1,5 @@
-//! What each verb does on a live host, whatever is slow there: how it begins and ends, signals, exit status, outputs, limits that
-//! hold whyslow itself, how its own cost grows. Nothing here judges what it says of the host's time.
+//! What each verb does on a live host, whatever is slow there: start and end, signals, exit status, outputs, limits on whyslow itself,
+//! growth of its own cost. No test here judges what whyslow reports about the host's time.
 
 mod exam;
 mod limits;

@@ -21,8 +21,7 @@ fn whyslow(args: &[&str]) -> Command {
     from_a_shell(command)
 }
 
-/// With signals and environment as an interactive shell of nobody in particular starts it: the tests themselves may
-/// run in the background.
+/// Run it with the signals and the environment of a plain interactive shell: the tests themselves may run in the background.
 fn from_a_shell(mut command: Command) -> Command {
     command.stdin(Stdio::null());
     for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "DOAS_USER", "PKEXEC_UID", "NO_COLOR"] {
@@ -74,7 +73,7 @@ fn last_line(output: &[u8]) -> Value {
     document(line)
 }
 
-/// What was printed is one document, and it holds together.
+/// The output must be one JSON document that is consistent.
 fn document(line: &str) -> Value {
     let document = serde_json::from_str(line).expect("it is JSON");
     whyslow_faults::story::must_hold(&document);
@@ -177,7 +176,7 @@ fn root_what_it_leaves_running_is_not_waited_for() {
     let output = run_script(&["--json"], "sleep 300 >/dev/null 2>&1 </dev/null & echo $!").output().unwrap();
     let page = text(&output.stdout);
     let daemon: i32 = page.lines().next().unwrap().parse().unwrap();
-    // SAFETY: the sleep is ours: it still has the pid that its shell told, or the kill fails.
+    // SAFETY: the sleep is ours: it still has the pid that its shell printed, or the kill fails.
     assert_eq!(unsafe { libc::kill(daemon, libc::SIGKILL) }, 0, "it was still there");
     assert_eq!(status(&output), 0);
     assert!(last_line(&output.stdout)["window_s"].as_f64().unwrap() < 200.0);
@@ -196,7 +195,7 @@ fn root_saved_and_reported_later_it_is_the_same_with_all_that_a_comparison_needs
     assert_eq!(reported, last_line(&live.stdout));
 
     let recording = whyslow::store::open(&file).unwrap();
-    let watched = recording.meta.watched.expect("somebody was watched");
+    let watched = recording.meta.watched.expect("a task was watched");
     let command = watched.command.expect("it was a command");
     assert_eq!(command.argv[..2], ["sh", "-c"]);
     assert!(watched.subject.starts_with("sh -c i=0"), "{}", watched.subject);
@@ -207,7 +206,7 @@ fn root_saved_and_reported_later_it_is_the_same_with_all_that_a_comparison_needs
     assert!(command.to_ns <= recording.meta.window_ns && command.user_ns + command.system_ns > 0);
 }
 
-/// What a window of no known length must not do: print progress, or cut the command short.
+/// A window of unknown length must not print progress, and must not cut the command short.
 #[test]
 fn root_nothing_is_said_while_it_runs() {
     let output = run_script(&[], "sleep 1.2; echo over >&2").output().unwrap();

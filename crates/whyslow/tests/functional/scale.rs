@@ -1,6 +1,5 @@
-//! What a rule costs grows with the host, and no worse than n log n: a host of four times as many tasks, cgroups, CPUs and rows
-//! costs it some five times as much. What is measured is CPU time of this thread, within one run: others on the machine
-//! change little of it.
+//! The cost of a rule grows with the host by at most n log n: a host with four times as many tasks, cgroups, CPUs and rows costs about five
+//! times as much. The test measures CPU time of this thread within one run: other load on the machine changes little of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::process::CommandExt as _;
@@ -18,11 +17,11 @@ mod host;
 #[path = "../scale/largest.rs"]
 mod largest;
 
-/// n log n is 5; what no longer fits in a cache costs up to twice as much; n squared is 16.
+/// n log n gives 5; data that no longer fit in a cache cost up to twice as much; n squared gives 16.
 const MOST: f64 = 11.0;
-/// Less is lost among what allocations cost.
+/// Smaller costs disappear in the cost of allocations.
 const MEASURABLE: Duration = Duration::from_millis(20);
-/// A measurement can be disturbed; it is the least of so many.
+/// A measurement can be disturbed: the least of so many counts.
 const TRIES: usize = 3;
 
 fn cpu() -> Duration {
@@ -32,7 +31,7 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The least that a rule costs on this host, where nothing was asked before.
+/// The least cost of a rule on this host, with nothing cached from earlier questions.
 fn cost(rule: &rules::Rule, rec: &Recording, tries: usize) -> Duration {
     let once = |_| {
         let ev = Evidence::of(rec);
@@ -46,7 +45,7 @@ fn cost(rule: &rules::Rule, rec: &Recording, tries: usize) -> Duration {
     (0..tries).map(once).min().unwrap_or_default()
 }
 
-/// As `recording`, with all groups whose quota runs out below one that has a quota, too.
+/// As `recording`, with all groups whose quota runs out below one group that also has a quota.
 fn nested(size: host::Size) -> Recording {
     let mut rec = host::recording(size, 1);
     let groups = rec.tables.cgroups.as_mut().unwrap();
@@ -90,18 +89,18 @@ fn timed_no_rule_costs_more_than_n_log_n() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// Set in the process that tells of the largest host: where its recording is.
+/// Set in the process that reports on the largest host: the path of its recording.
 const LARGEST: &str = "WHYSLOW_TEST_LARGEST";
-/// What a report may take, beside the program itself, its libraries and stacks.
+/// Memory that a report may take, beside the program itself, its libraries and stacks.
 const MOST_BYTES: u64 = 1 << 30;
 const PROGRAM_BYTES: u64 = 128 << 20;
 
-/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs, 4.9 to 5.9 on a
-/// day on which the yardstick took a sixth more or less from one time to the next, 5.9 to 6.5 of the same code on another.
-/// Not seconds, of which 5 are wanted: others on the machine stretch both by a third and more.
+/// Text and JSON of the largest host, in yardsticks of CPU time: measured were 3.1 to 4.6 beside other load on both CPUs, 4.9 to 5.9 on a
+/// day on which the yardstick took a sixth more or less from one time to the next, 5.9 to 6.5 for the same code on another day. Not in
+/// seconds, of which 5 are the goal: other load on the machine stretches both by a third and more.
 const MOST_YARDSTICKS: f64 = 7.0;
 
-/// Work like that of a report, which no change of it changes: looking up, sorting, many small allocations.
+/// Work like that of a report, which does not change with the program: lookups, sorting, many small allocations.
 fn yardstick() -> Duration {
     let before = cpu();
     let mut draw = Draw::with(7);
@@ -143,7 +142,7 @@ fn cost_of_the_largest_host_it_tells_within_a_gib_and_seven_yardsticks() {
     let mut reported = Vec::new();
     for _ in 0..2 * TRIES {
         let said = largest_is_reported(&path);
-        // For who measures: seconds of CPU time.
+        // For measurements: seconds of CPU time.
         println!("{said}");
         let yardsticks = said.lines().find_map(|line| line.strip_prefix("yardsticks: "));
         if yardsticks.unwrap().parse::<f64>().unwrap() < MOST_YARDSTICKS {
@@ -154,7 +153,7 @@ fn cost_of_the_largest_host_it_tells_within_a_gib_and_seven_yardsticks() {
     panic!("more than {MOST_YARDSTICKS} yardsticks each time: {reported:#?}");
 }
 
-/// What a process says that tells of the largest host with no more memory than it may have.
+/// Output of a process that reports on the largest host within its limit of memory.
 fn largest_is_reported(path: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -1,10 +1,10 @@
-//! What one live test makes.
+//! The scenario of one live test.
 
 use std::fmt;
 
 use whyslow_faults::lock_chain::Kind;
 
-/// Who is asked about a chain.
+/// The verb of whyslow that must report a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// `whyslow run -- PROGRAM`.
@@ -22,15 +22,15 @@ pub enum Cell {
     Chain(Verb, Kind),
     /// A lock chain under `run`, while busy processes fill the CPUs.
     Crowd(Kind),
-    /// A lock chain with locks of the kernel, asked about with `locks`.
+    /// A lock chain with kernel locks, for `locks`.
     Locks(Kind),
     /// A healthy lock chain.
     Healthy(Kind),
     /// Two lock chains.
     Two,
-    /// Nothing at all.
+    /// An idle host.
     Idle,
-    /// Compilers, so many at a time.
+    /// Compilers, this many at a time.
     Compile(usize),
 }
 

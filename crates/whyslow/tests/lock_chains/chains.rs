@@ -1,4 +1,4 @@
-//! Whether the chain is reported: its threads, their order, the time of each hop, what the leaf did.
+//! Whether the chain is reported: its threads, their order, the time of each hop, the action of the leaf.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use crate::cell::Verb;
 use crate::climb::Climbed;
 use crate::goroutines;
 
-/// A chain that whyslow told of this lock chain.
+/// A reported chain of this lock chain.
 pub struct Way<'d> {
     value: &'d Value,
     /// The position of its first waiter.
     pub top: usize,
-    /// The positions that it names, from `top` to the leaf; all, but of a Go lock chain.
+    /// The positions that it names, from `top` to the leaf; all of them, except for a Go lock chain.
     pub positions: Vec<usize>,
     /// The hop of each of them.
     hops: Vec<&'d Value>,
@@ -30,7 +30,7 @@ impl Way<'_> {
         self.hops.get(hop).and_then(|hop| hop["lost_s"].as_f64()).unwrap_or(0.0)
     }
 
-    /// What makes its first hops those of another way, too.
+    /// The key of its first hops, which another way may share.
     pub fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
         let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
         hops.map(|(hop, position)| {
@@ -39,7 +39,7 @@ impl Way<'_> {
         .collect()
     }
 
-    /// From the leaf down: the words of what it waited for or did.
+    /// From the leaf down: the words for what it waited for or did.
     pub fn end(&self) -> Vec<&str> {
         let hops = self.value["hops"].as_array().map_or(&[][..], Vec::as_slice);
         let leaf = self.hops.last().and_then(|leaf| hops.iter().position(|hop| std::ptr::eq(hop, *leaf)));
@@ -47,7 +47,7 @@ impl Way<'_> {
     }
 }
 
-/// Whyslow told it right.
+/// Whether whyslow reported it correctly.
 pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     if climbed.kind == Kind::Go {
         return goroutines::judge(climbed);
@@ -65,7 +65,7 @@ pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
     for (hop, position) in main.positions.iter().enumerate() {
         let mut bounds = climbed.reported.hop(main.top, *position, climbed.window);
-        // A leaf that computes: its time without a CPU is another way, and only the largest are reported.
+        // For a leaf that computes, its time ready for a CPU is another way, and only the largest ways are reported.
         if position + 1 == climbed.plan.len() && ends_right(climbed, &["running"]) {
             bounds.least *= climbed.reported.leaf_on_cpu();
         }
@@ -78,7 +78,7 @@ pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     }
     let most = climbed.reported.chain(main.top, climbed.window);
     let all: f64 = ways.iter().map(|way| way.time_s()).sum();
-    // Less than all of it: the smaller ways are not told.
+    // Less than the whole: the smaller ways are not reported.
     if !most.meet(all, f64::INFINITY) {
         return Err(Wrong::inexact(trouble(format!(
             "its ways add up to {all:.4} s, by its own clock {most}"
@@ -92,11 +92,11 @@ pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Of a few rounds one: hosts that hide tasks from tracing hide who ends a wait now and then, and the whole of it is nobody's then.
+/// One of a few rounds: hosts that hide tasks from tracing sometimes hide a waker, and then the whole round has no known waker.
 const A_ROUND: f64 = 0.2;
 
-/// Time of chains that begin at this thread, go down in the right order, and end since it was not seen who woke somebody: of it the hops
-/// below are not told.
+/// Time of chains that begin at this thread, go down in the right order, and end because a waker was not seen: their lower hops are not
+/// reported.
 fn unseen(climbed: &Climbed, top: usize) -> f64 {
     let chains = climbed.look.document["chains"].as_array();
     let of_one = |chain: &&Value| {
@@ -113,16 +113,16 @@ fn unseen(climbed: &Climbed, top: usize) -> f64 {
     times.sum()
 }
 
-/// Of seconds that each such thread rests.
+/// Of the seconds in which each such thread rests.
 const LITTLE_S: f64 = 0.1;
 
-/// A chain of one of the threads that have nothing to do, or through one.
+/// A chain of an idle thread, or one that passes through an idle thread.
 pub fn of_one_that_rests(climbed: &Climbed) -> Option<&Value> {
     let chains = climbed.look.document["chains"].as_array();
     let rests = |task: &Value| task[1].as_str() == Some(&climbed.plan.rest_name);
     let has_one = |chain: &&Value| {
-        // That it was ready, and had no CPU, is another matter; so is a single wait of which a part was not seen, each of several
-        // threads alike one.
+        // Time ready for a CPU is another matter; so is a single wait of which a part was not seen, one for each of several similar
+        // threads.
         let threads = chain["tasks"][0].as_array().map_or(1, |tasks| tasks.len().max(1));
         let each = chain["time_s"].as_f64().map(|time| time / threads as f64);
         if chain["hops"][0]["reason"] == "runnable" || each < Some(LITTLE_S) {
@@ -134,8 +134,8 @@ pub fn of_one_that_rests(climbed: &Climbed) -> Option<&Value> {
     chains.into_iter().flatten().find(has_one)
 }
 
-/// Time of a hop, at least and at most. What the leaf did may be several things (it computed, and waited for a CPU): a way
-/// down each, and only the largest of each wait are reported. Ways that begin alike tell the same waits of their first hops.
+/// Time of a hop, at least and at most. The leaf may do several things (it computed, and waited for a CPU), each of which is a way of its
+/// own; only the largest ways of each wait are reported. Ways with the same first hops report the same waits of these hops.
 fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
     let mut alike: HashMap<_, (f64, f64)> = HashMap::new();
     for way in ways {
@@ -146,7 +146,7 @@ fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
     alike.values().fold((0.0, 0.0), |(least, most), (longest, sum)| (least + longest, most + sum))
 }
 
-/// On a whole host a chain begins where somebody waits for a lock; of a followed process, at the top.
+/// On a whole host a chain begins where a thread waits for a lock; for a followed process, at the top.
 fn first_reported(climbed: &Climbed) -> usize {
     let is_lock = |link: &Link| !link.is_sent() && *link != Link::Page;
     match climbed.verb {
@@ -155,7 +155,7 @@ fn first_reported(climbed: &Climbed) -> usize {
     }
 }
 
-/// The chains that begin at this position, or above it, and go down to the leaf in the right order.
+/// The chains that begin at this position or above it, and go down to the leaf in the right order.
 pub fn ways(climbed: &Climbed, first: usize) -> Vec<Way<'_>> {
     let chains = climbed.look.document["chains"].as_array();
     chains.into_iter().flatten().filter_map(|chain| way(climbed, first, chain)).collect()
@@ -180,7 +180,7 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
                 hops.push(value);
                 positions.push(position);
             }
-            // A thread of Go's scheduler stands between two of them.
+            // A thread of Go's scheduler comes between two of them.
             None if climbed.kind == Kind::Go => {}
             _ => break,
         }
@@ -189,7 +189,7 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
     whole.then_some(Way { value: chain, top, positions, hops })
 }
 
-/// What the leaf did, as whyslow may call it. A leaf that computes may have to wait for its CPU on a host that others use.
+/// The words that whyslow may use for the leaf's action. A leaf that computes may have to wait for its CPU on a host with other load.
 pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
     let is = |words: &[&str]| end.iter().any(|word| words.contains(word));
     match (climbed.plan.leaf, climbed.plan.links.last()) {
@@ -202,7 +202,7 @@ pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
     }
 }
 
-/// The chains in which the lock chain's tasks are, one a line.
+/// The chains that contain tasks of the lock chain, one per line.
 pub fn summary(climbed: &Climbed) -> String {
     let chains = climbed.look.document["chains"].as_array();
     let ours = chains.into_iter().flatten().filter(|chain| names_any(chain, &climbed.reported.tids));

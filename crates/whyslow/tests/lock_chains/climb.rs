@@ -1,4 +1,4 @@
-//! Let a lock chain's threads climb while whyslow looks.
+//! Run a lock chain while whyslow observes it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,38 +17,38 @@ use whyslow_faults::{Draw, Fence, LockChain, Span, Victim, bars};
 use crate::cell::Verb;
 use crate::make::kept_in;
 
-/// From the first round until whyslow looks: the lock chain is under way.
+/// Time from the first round until whyslow starts: the lock chain is under way by then.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// A lock chain that is looked at from outside must not end before the look does.
+/// A lock chain that is observed from outside must not end before the window does.
 const LONGER_MS: u64 = 15_000;
-/// A leaf that must share its CPU with a crowd is late by so much at most.
+/// Largest delay of a leaf that shares its CPU with a crowd.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// A round that the host disturbed is no failure; that many must be whole.
+/// A round that the host disturbed is no failure; this share must be complete.
 const MOST: f64 = 0.7;
-/// Of the time that the leaf acts, while all wait: else the chain is a short one.
+/// Least share of the leaf's action in which all threads wait: with less the chain is too short.
 const SHARE: f64 = 0.3;
 
-/// What a lock chain did, and what whyslow said.
+/// The record of a lock chain, and whyslow's document.
 pub struct Climbed {
-    /// Who was asked.
+    /// The verb of whyslow.
     pub verb: Verb,
-    /// What it was asked, as its exit status has it.
+    /// The verb, as its exit status depends on it.
     pub asked: said::Verb,
     pub kind: Kind,
-    /// What it was given.
+    /// The plan of the lock chain.
     pub plan: Plan,
-    /// What it did.
+    /// The truth.
     pub reported: Told,
-    /// What whyslow said.
+    /// whyslow's document.
     pub look: Arc<Look>,
-    /// When whyslow looked; a command that it ran: always.
+    /// The window of whyslow; for a command that it ran: all the time.
     pub window: Span,
     /// What was drawn.
     pub said: String,
 }
 
 impl Climbed {
-    /// By the threads' own clocks: enough rounds in the window in which all waited for the next, in order.
+    /// Checks, by the threads' own clocks, that the window contains enough rounds in which each thread waited for the next, in order.
     pub fn is_a_lock_chain(&self) -> Result<(), String> {
         let inside = |round: &&lock_chain::Round| {
             round.waits.iter().all(|wait| wait.from >= self.window.from && wait.to <= self.window.to)
@@ -80,12 +80,12 @@ impl fmt::Display for Climbed {
     }
 }
 
-/// The binary that is put to the test: ours, or an installed one, an older one.
+/// The binary under test: the one that was just built, or an installed or older one.
 pub fn whyslow() -> OsString {
     whyslow_faults::program!()
 }
 
-/// Let `verb` look at a lock chain.
+/// Observe a lock chain with `verb`.
 pub fn watched(
     fence: &Fence,
     verb: Verb,
@@ -107,7 +107,7 @@ pub fn watched(
     }
 }
 
-/// Let `whyslow locks` look at a lock chain.
+/// Observe a lock chain with `whyslow locks`.
 pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
     let lock_chain = LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
     let victim = begin(&lock_chain, ask.kind)?;
@@ -115,7 +115,7 @@ pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<C
     climbed((Verb::Chains, said::Verb::Looked), ask.kind, &lock_chain, victim, look)
 }
 
-/// Let `whyslow chains` look at two lock chains.
+/// Observe two lock chains with `whyslow chains`.
 pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Result<[Climbed; 2], Trouble> {
     let [a, b] = asks;
     let set = |ask: Ask, draw: &mut Draw| LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw);
@@ -126,7 +126,7 @@ pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Resul
     Ok([climbed(verbs, a.kind, &first, one, look.clone())?, climbed(verbs, b.kind, &second, other, look)?])
 }
 
-/// Look for `bars::WINDOW_S`.
+/// Run whyslow for `bars::WINDOW_S`.
 pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
     let length = format!("{}s", bars::WINDOW_S);
     let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
@@ -134,7 +134,7 @@ pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
     Look::now(&whyslow(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
 }
 
-/// Start it, and let it be under way.
+/// Start the lock chain, and give it its head start.
 pub fn begin(lock_chain: &LockChain, kind: Kind) -> Result<Victim, Trouble> {
     let victim = lock_chain.start(Launch { program: program(kind)?, ..Launch::default() })?;
     victim.go();

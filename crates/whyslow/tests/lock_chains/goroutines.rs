@@ -1,14 +1,14 @@
-//! What the kernel can know of a lock chain of goroutines, and thus whyslow.
+//! What the kernel, and thus whyslow, can know about a lock chain of goroutines.
 //!
-//! Who unlocks a Go mutex makes a goroutine runnable, in memory. The thread to which it is locked is woken by a thread of
-//! Go's scheduler, which the one that unlocked has woken, one for all links: the kernel sees that way, and not who else
-//! waited in between. If no thread of the scheduler was idle, one that looks every 10 ms (sysmon) passes it on: then the
-//! kernel sees a timer at the end of the wait, and the leaf not at all. How many waits end so is Go's and the load's to
-//! say, and more do further up.
+//! A thread that unlocks a Go mutex makes a goroutine runnable, in memory. A thread of Go's scheduler, which the unlocking thread has
+//! woken, wakes the thread that the goroutine is locked to; one scheduler thread serves all links: the kernel sees that path, but not which
+//! other threads waited in between. If no thread of the scheduler was idle, a thread that checks every 10 ms (sysmon) passes the wake-up
+//! on: then the kernel sees a timer at the end of the wait, and does not see the leaf. How many waits end that way depends on Go and the
+//! load; more waits do so further up the chain.
 //!
-//! So all of each waiter's time must be reported, and next to none of it as the doing of another program: Go's threads pass
-//! things on. What is reported down to the leaf must not exceed the clocks of those it names, and must be a good part of the time
-//! of the waiter of whom it is reported best.
+//! So the document must report all of each waiter's time, and almost none of it as the action of another program: Go's threads pass
+//! wake-ups on. The time reported down to the leaf must not exceed the clocks of the named threads, and must be a large part of the time of
+//! the waiter that is reported best.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,17 @@ use crate::cell::Verb;
 use crate::chains::{Way, ends_right, summary, ways};
 use crate::climb::Climbed;
 
-/// What Go's own threads are called.
+/// The name of Go's own threads.
 const GOS: &str = "lock_chain-go";
-/// Of the time of the waiter that is reported best, so much at least leads to the leaf. Small ends are not told, and on a full
-/// host a leaf has several.
+/// Least share of the time of the best reported waiter that leads to the leaf. Small ends are not reported, and on a full host a leaf has
+/// several ends.
 const OF_A_SLEEP: f64 = 0.75;
 const OF_A_DISK: f64 = 0.5;
-/// While a leaf computes, sysmon looks all the time, and its timer may be at the end of any round. A grace period may be
-/// shorter than the time for which a thread of Go's that passes it on waits for a CPU.
+/// While a leaf computes, sysmon checks all the time, and its timer may end any round. A grace period may be shorter than the time for
+/// which a thread of Go's scheduler waits for a CPU before it passes the wake-up on.
 const OF_OTHERS: f64 = 0.1;
 
-/// Whyslow told of this lock chain what can be known.
+/// Whether whyslow reported what can be known about this lock chain.
 pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
@@ -55,7 +55,7 @@ pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// All of this waiter's time is reported, and none of it as the doing of another program.
+/// Checks that all of this waiter's time is reported, and none of it as the action of another program.
 fn is_inside(climbed: &Climbed, position: usize) -> Result<(), Wrong> {
     let own = climbed.reported.hop(position, position, climbed.window);
     let seconds = |value: &Value| value.as_f64().unwrap_or(0.0);
@@ -63,7 +63,7 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), Wrong> {
     for chain in climbed.look.document["chains"].as_array().into_iter().flatten() {
         let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
         let is_its = |at: usize| names(chain, at).any(|name| name == climbed.reported.names[position]);
-        // A chain that is the lower end of another one is not told again.
+        // A chain that is the lower end of another one is not reported again.
         let Some((at, hop)) =
             hops.iter().enumerate().find(|(at, hop)| hop["reason"] == "futex" && is_its(*at))
         else {
@@ -74,7 +74,7 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), Wrong> {
     }
     let what = || {
         format!(
-            "position {position}: {all:.4} s told, {outside:.4} s as others' doing, by its own clock {own}"
+            "position {position}: {all:.4} s reported, {outside:.4} s of it as the action of others, by its own clock {own}"
         )
     };
     if outside > (own.most * 0.10).max(0.005) {
@@ -87,7 +87,7 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), Wrong> {
     }
 }
 
-/// Whether a chain goes on to a thread of another program; not by way of the leaf, or of somebody's wait for a CPU.
+/// Whether a chain continues to a thread of another program, other than through the leaf or a wait for a CPU.
 fn leads_out(climbed: &Climbed, chain: &Value, hops: &[Value]) -> bool {
     let leaf = climbed.reported.names.last();
     for (at, hop) in hops.iter().enumerate() {
@@ -106,7 +106,7 @@ fn names(chain: &Value, hop: usize) -> impl Iterator<Item = &str> {
     tasks.iter().filter_map(|task| task[1].as_str())
 }
 
-/// The part of this waiter's time that is reported down to the leaf, if all that is reported so was so.
+/// The part of this waiter's time that is reported down to the leaf, if all of that was correct.
 fn to_the_leaf(climbed: &Climbed, position: usize) -> Result<f64, String> {
     let ways = ways(climbed, position);
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == position).collect();
@@ -127,7 +127,7 @@ fn to_the_leaf(climbed: &Climbed, position: usize) -> Result<f64, String> {
         let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
         return Err(format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf));
     }
-    // Ways that begin alike tell the same waits: of each such lot the longest is surely there, whatever small ends it has.
+    // Ways with the same first hops report the same waits: the longest of them counts surely, whatever small ends it has.
     let mut surely: HashMap<_, f64> = HashMap::new();
     for way in &ways {
         let leaf = way.positions.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
+//! Whether the document about a cell is right. No I/O: takes the scenario and the document, returns a verdict (`stand_ins`).
 
 use whyslow_faults::Wrong;
 use whyslow_faults::lock_chain::Kind;
@@ -9,13 +9,13 @@ use crate::climb::Climbed;
 use crate::quiet::Quiet;
 use crate::{chains, locks, quiet};
 
-/// A cell that was made, and what whyslow said of it.
+/// A cell that was made, and whyslow's document.
 pub enum Watched {
-    /// LockChains whose chains must be reported.
+    /// Lock chains that must be reported.
     LockChains(Vec<Climbed>),
-    /// One whose locks of the kernel must be reported.
+    /// A lock chain whose kernel locks must be reported.
     Locks(Climbed),
-    /// Nothing that should be reported.
+    /// A host without anything that must be reported.
     Quiet(Quiet),
 }
 
@@ -28,10 +28,10 @@ pub fn judge(watched: &Watched) -> Verdict {
     }
 }
 
-/// First that somebody looked; then, by the threads' own clocks, that there was something to tell; then what was reported.
+/// First checks that whyslow observed; then, by the threads' own clocks, that there was something to report; then the report.
 fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), Wrong>) -> Verdict {
     let could_look = |climbed: &Climbed| {
-        // A thread of Go's may run any goroutine.
+        // A thread of Go's scheduler may run any goroutine.
         let rests = (climbed.kind != Kind::Go).then(|| chains::of_one_that_rests(climbed)).flatten();
         if let Some(chain) = rests {
             return Err(Wrong::accused(format!("a thread that rests has a chain: {chain}")));

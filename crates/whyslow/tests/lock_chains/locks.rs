@@ -1,4 +1,4 @@
-//! Whether the waits for a lock of the kernel are reported, and who held it.
+//! Whether the waits for a kernel lock and its holder are reported.
 
 use serde_json::Value;
 use whyslow_faults::clock::Span;
@@ -7,25 +7,26 @@ use whyslow_faults::{Wrong, bars};
 
 use crate::climb::Climbed;
 
-/// What is told of a wait may differ by this part of it, or by what a system call costs beside its lock.
+/// A reported wait may differ by this part of it, or by the cost of a system call beside its lock.
 const EXACT: f64 = 0.10;
 const BESIDE_S: f64 = 0.001;
 
-/// What an exam tells of when its window began: to 10 ms, by the wall clock.
+/// An exam reports the start of its window to 10 ms, by the wall clock.
 const EDGE_NS: u64 = 12_000_000;
 
-/// Waits of one link, by the clock of the thread that waited.
+/// Waits of one link, by the clock of the waiter.
 struct Waits {
-    /// Those wholly in the window, at whichever edge it may have.
+    /// Waits that lie wholly in the window, wherever its edges really are.
     whole: Vec<f64>,
-    /// With those that the window cuts, as far as they are in it, be it for an instant: as it is reported, and at its widest.
+    /// These, and the waits that the window cuts, even those of which only an instant lies in it: with the window as reported, and at its
+    /// widest.
     all: [Vec<f64>; 2],
-    /// With those that were over at once: the lock may have been free, or not.
+    /// These, and the waits that ended at once: the lock may or may not have been free.
     at_most: usize,
 }
 
 impl Waits {
-    /// A figure of the waits is between these.
+    /// Bounds of a figure of the waits.
     fn bounds(&self, of: impl Fn(&[f64]) -> f64) -> [f64; 2] {
         let [reported, widest] = &self.all;
         let figures = [of(&self.whole), of(reported), of(widest)];
@@ -33,7 +34,7 @@ impl Waits {
     }
 }
 
-/// All locks of the kernel on the lock chain are reported right.
+/// Whether all kernel locks on the lock chain are reported correctly.
 pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     let links = climbed.plan.links.iter().enumerate();
     for (index, link) in links.filter(|(_, link)| link.is_of_kernel()) {
@@ -66,12 +67,12 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), Wrong> {
     let Some(lock) = ours
         .min_by(|a, b| (reported_s(a, side) - total).abs().total_cmp(&(reported_s(b, side) - total).abs()))
     else {
-        return Err(format!("no lock is told to be held by {holder}").into());
+        return Err(format!("no reported lock is held by {holder}").into());
     };
     if reported_s(lock, other) > EXACT * total {
         return Err(Wrong::inexact(format!("waits to {other} are reported: {}", lock[other])));
     }
-    // Others want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
+    // Other tasks want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
     let sites = lock["sites"].as_array().into_iter().flatten();
     let of_workers = |what: &str| {
         let theirs =
@@ -79,7 +80,7 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), Wrong> {
         theirs.filter_map(|site| site[what].as_f64()).sum::<f64>()
     };
     let count = lock[side]["count"].as_f64().unwrap_or(0.0) - of_workers("count");
-    // On emulated CPUs they are slow enough to be waited for, and to wait.
+    // On emulated CPUs these workers are slow enough to block the thread, and to block on it.
     let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
     if count < truth.whole.len() as f64 || count > most {
         let what = format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most);
@@ -94,7 +95,7 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), Wrong> {
     )
 }
 
-/// The thread's waits at this position, from before its system call to after.
+/// The thread's waits at this position, from before its system call until after it.
 fn waits(climbed: &Climbed, position: usize) -> Waits {
     let window = climbed.window;
     let narrow = Span { from: window.from.saturating_add(EDGE_NS), to: window.to.saturating_sub(EDGE_NS) };

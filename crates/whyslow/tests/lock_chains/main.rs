@@ -1,12 +1,10 @@
-//! Real wait chains on the live kernel: whyslow against the clocks of the threads that wait.
+//! Real wait chains on the live kernel: whyslow against the clocks of the waiting threads.
 //!
-//! Each test builds a lock chain (crates/faults), asserts by its threads' own clocks that the chain came about, and compares
-//! what whyslow says: `run`, `attach` and `chains` must tell the chain, its order and the time of each hop; `locks` the
-//! waits for each lock of the kernel, and its holders. A healthy lock chain, an idle host and one that compiles must give no
-//! chain of the test's tasks.
-//! `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
-//! there is no Go, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (crates/faults/src/bars.rs says what it changes).
-//! What whyslow said is kept under `target/*/tmp/lock chains`, or `WHYSLOW_KEPT`.
+//! Each test builds a lock chain (crates/faults), asserts by its threads' own clocks that the chain came about, and compares whyslow's
+//! document: `run`, `attach` and `chains` must report the chain, its order and the time of each hop; `locks` must report the waits for each
+//! kernel lock, and its holders. A healthy lock chain, an idle host and a compiling host must give no chain of the test's tasks.
+//! `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where Go is missing, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (see
+//! crates/faults/src/bars.rs). whyslow's documents are kept under `target/*/tmp/lock_chains`, or `WHYSLOW_KEPT`.
 
 mod cell;
 mod chains;
@@ -97,14 +95,14 @@ macro_rules! lock_chains {
             }
         )*
 
-        /// All of them: what holds for each cell is asked of these.
+        /// All cells: a test checks that each of them meets the conditions of every cell.
         const CELLS: &[Cell] = &[$($(the_cell!($test $kind),)*)* $($other,)*];
     };
 }
 
-// On a whole host a wait for a byte is no loss: it may be how a program is built; a thread that Go has
-// parked for a mutex looks like one that is parked for want of work. An attach to a cgroup holds its lock for
-// one grace period, which may be less than what a whole host is told of.
+// On a whole host a wait for a byte is no loss: a program may be built that way; a thread that Go has parked for a mutex looks like one
+// that is parked for lack of work. An attach to a cgroup holds its lock for one grace period, which may be shorter than what whyslow
+// reports for a whole host.
 lock_chains! {{
     futex Futex: run attach chains crowd healthy;
     pi_futex Pi: run attach chains crowd healthy;

@@ -12,18 +12,18 @@ use crate::climb::{self, Climbed};
 use crate::judge::{Watched, judge};
 use crate::quiet;
 
-/// Busy processes beside a lock chain have the default's weight divided by one of these: of full weight they would leave its
-/// leaf no CPU to burn.
+/// Busy processes beside a lock chain have the default's weight divided by up to this number: at full weight they would leave the leaf no
+/// CPU time.
 const LIGHTEST: u64 = 16;
 const LEAST_LIGHT: u64 = 6;
 
-/// Where all is kept that whyslow said: `WHYSLOW_KEPT`, where the folder of the build cannot be written to.
+/// Where whyslow's documents are kept: `WHYSLOW_KEPT`, where the build folder is not writable.
 pub fn kept_in() -> PathBuf {
     let place = std::env::var_os("WHYSLOW_KEPT").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
     PathBuf::from(place).join("lock_chains")
 }
 
-/// One cell as a test.
+/// Run one cell as a test.
 pub fn run(cell: Cell) {
     rounds::run(&cell, &kept_in(), |draw| make(cell, draw));
 }
@@ -48,7 +48,7 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     })
 }
 
-/// Make it, and let whyslow look.
+/// Make it, and run whyslow.
 fn once(cell: Cell, fence: &Fence, draw: &mut Draw, label: &str) -> Result<Watched, Trouble> {
     let watched = match cell {
         Cell::Chain(Verb::Chains, kind) => {
@@ -70,8 +70,8 @@ fn once(cell: Cell, fence: &Fence, draw: &mut Draw, label: &str) -> Result<Watch
     Ok(watched)
 }
 
-/// What is long enough to be told of a whole host, where nobody asked for these threads: a grace period often takes less
-/// than the threshold that keeps healthy hosts quiet.
+/// Leaves that act long enough to be reported for a whole host, where no command names these threads: a grace period often takes less than
+/// the threshold that keeps healthy hosts quiet.
 fn long_feet(kind: Kind) -> Vec<Leaf> {
     kind.feet().iter().copied().filter(|leaf| *leaf != Leaf::GracePeriod).collect()
 }

@@ -1,4 +1,4 @@
-//! Healthy lock chains, an idle host and one that compiles: no chain of the test's tasks.
+//! Healthy lock chains, an idle host and a compiling host: no chain of the test's tasks may be reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,32 +15,32 @@ use whyslow_faults::{Draw, Fence, LockChain, Span, Wrong, bars};
 use crate::chains::names_any;
 use crate::climb::{begin, look};
 
-/// A compiler that has not built one small file by then is not there.
+/// If no small file is compiled after this time, the host has no compiler.
 const ONE_FILE_WITHIN: Duration = Duration::from_secs(20);
 
-/// A look at something of which no chain should be reported.
+/// A run of whyslow on a host for which no chain should be reported.
 pub struct Quiet {
-    /// Of whom not.
+    /// The tasks that must have no chain.
     pub whose: Whose,
-    /// What others did with the host.
+    /// What disturbed the host.
     pub disturbed: Option<String>,
-    /// Who must have been seen.
+    /// The group that the document must contain.
     pub sight: Option<Sight>,
-    /// Threads of the test that did nothing meanwhile but wait for whyslow.
+    /// Threads of the test that only waited for whyslow.
     pub innocents: Vec<u32>,
-    /// What whyslow said.
+    /// whyslow's document.
     pub look: Arc<Look>,
     /// What was drawn.
     pub said: String,
 }
 
-/// Of whom no chain should be reported.
+/// The tasks for which no chain should be reported.
 pub enum Whose {
-    /// A healthy lock chain: what its threads did by their own clocks.
+    /// A healthy lock chain, with the truth by its threads' own clocks.
     Healthy(Told),
-    /// Anybody.
+    /// All tasks.
     Anybodys,
-    /// Compilers: all that are seen in the host are the test's.
+    /// Compilers: all compilers on the host belong to the test.
     Compilers,
 }
 
@@ -49,7 +49,7 @@ fn is_quiet(whose: Whose, disturbed: Option<String>, look: Look, said: String) -
     Quiet { whose, disturbed, sight: None, innocents, look: Arc::new(look), said }
 }
 
-/// What a group used while whyslow was asked, the window's part of it.
+/// CPU time of a group during the run, scaled to the window.
 fn sight(group: &whyslow_faults::cgroup::Group, before: Duration, look: &Look) -> Result<Sight, Trouble> {
     let asked = look.asked.map_or(look.window.length(), Span::length).as_secs_f64();
     let part = (look.window.length().as_secs_f64() / asked.max(1e-9)).min(1.0);
@@ -57,7 +57,7 @@ fn sight(group: &whyslow_faults::cgroup::Group, before: Duration, look: &Look) -
     Ok(Sight { group: group.path().to_owned(), used })
 }
 
-/// The same threads and locks, and nobody waits for long.
+/// The same threads and locks, and no thread waits for long.
 pub fn healthy(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Quiet, Trouble> {
     let lock_chain = LockChain::set(fence, ask, draw)?;
     let mut victim = begin(&lock_chain, ask.kind)?;
@@ -69,7 +69,7 @@ pub fn healthy(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<
     Ok(is_quiet(Whose::Healthy(lock_chain.reported(&victim)), disturbed, look, lock_chain.to_string()))
 }
 
-/// Nothing runs.
+/// An idle host.
 pub fn idle(label: &str) -> Result<Quiet, Trouble> {
     let calm = Calm::watch(None)?;
     let look = look(&["chains"], label)?;
@@ -77,7 +77,7 @@ pub fn idle(label: &str) -> Result<Quiet, Trouble> {
     Ok(is_quiet(Whose::Anybodys, disturbed, look, "idle".to_owned()))
 }
 
-/// So many compilers run, in a cgroup of their own.
+/// This many compilers run, in a cgroup of their own.
 pub fn compile(fence: &Fence, jobs: usize, draw: &mut Draw, label: &str) -> Result<Quiet, Trouble> {
     let compile = Compile::start(fence, jobs, draw)?;
     compile.until_one_is_done(bars::patient(ONE_FILE_WITHIN))?;
@@ -89,8 +89,8 @@ pub fn compile(fence: &Fence, jobs: usize, draw: &mut Draw, label: &str) -> Resu
     Ok(Quiet { sight, ..is_quiet(Whose::Compilers, disturbed, look, format!("{jobs} compilers")) })
 }
 
-/// Nothing is reported, by somebody who looked. Is something told of whom nothing should be, it is void only if the one who waits
-/// there says so himself by his own clock, or, where he is none of the test's, if others used the host.
+/// No chain may be reported, by a whyslow that observed the host. A reported chain is excused only if the waiter's own clock confirms it,
+/// or, where the waiter is not of the test, if other processes used the host.
 pub fn judge(quiet: &Quiet) -> Verdict {
     let reported = accused(quiet).and_then(|chain| could_look(quiet).map(|()| chain));
     let context = || format!("{}\n{}", quiet.said, quiet.look.kept.display());
@@ -98,9 +98,9 @@ pub fn judge(quiet: &Quiet) -> Verdict {
         (Err(wrong), _) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context()))),
         (Ok(Some(chain)), Some(reason)) => Verdict::Again(format!("{reason}: {chain}: {}", context())),
         (Ok(Some(chain)), None) => {
-            Verdict::Wrong(Wrong::accused(format!("told all the same: {chain}: {}", context())))
+            Verdict::Wrong(Wrong::accused(format!("a chain that should not be: {chain}: {}", context())))
         }
-        // A healthy lock_chain is one beside others, too.
+        // A healthy lock chain is healthy beside other load, too.
         (Ok(None), Some(reason)) if !matches!(quiet.whose, Whose::Healthy(_)) => {
             Verdict::Again(format!("{reason}: {}", context()))
         }
@@ -119,7 +119,7 @@ fn chains(look: &Look) -> impl Iterator<Item = &Value> {
     look.document["chains"].as_array().into_iter().flatten()
 }
 
-/// A chain that should not be reported; an error if that is sure whatever others did.
+/// A chain that should not be reported; an error if it is wrong whatever other processes did.
 fn accused(quiet: &Quiet) -> Result<Option<&Value>, Wrong> {
     if let Some(chain) = chains(&quiet.look).find(|chain| names_any(chain, &quiet.innocents)) {
         return Err(Wrong::accused(format!("the innocent is reported: {chain}")));
@@ -132,7 +132,7 @@ fn accused(quiet: &Quiet) -> Result<Option<&Value>, Wrong> {
             let is_waiter = |chain: &&Value| position(chain, reported).is_some();
             match untrue.next() {
                 Some(chain) if is_waiter(&chain) => {
-                    Err(Wrong::accused(format!("told, and not by its clock: {chain}")))
+                    Err(Wrong::accused(format!("a chain that its clock does not confirm: {chain}")))
                 }
                 other => Ok(other),
             }
@@ -145,7 +145,7 @@ fn accused(quiet: &Quiet) -> Result<Option<&Value>, Wrong> {
     }
 }
 
-/// On emulated CPUs looking takes seconds of CPU time: that whyslow itself had somebody's CPU is true there.
+/// On emulated CPUs a run of whyslow takes seconds of CPU time: there it is true that whyslow itself took a task's CPU.
 fn is_its_own(chain: &Value) -> bool {
     bars::is_emulated() && chain["leaf"]["name"] == "whyslow"
 }
@@ -155,8 +155,8 @@ fn position(chain: &Value, reported: &Told) -> Option<usize> {
     reported.tids.iter().position(|tid| u64::from(*tid) == waiter)
 }
 
-/// A thread that lost its CPU with a lock in its hands makes others wait, and the host may stop a CPU of a guest without that any
-/// counter there shows it: the waiter's clock does, and then the chain is a true one.
+/// A thread that loses its CPU while it holds a lock makes other threads wait, and the host may stop a CPU of a guest without a counter in
+/// the guest that shows it: the waiter's clock shows it, and then the chain is true.
 fn is_true(chain: &Value, reported: &Told, window: Span) -> bool {
     let waited = |at: usize| reported.waits(at, window).iter().sum::<f64>();
     let is_within = |said: f64, waited: f64| said <= waited + bars::slack_s(waited);
@@ -164,9 +164,9 @@ fn is_true(chain: &Value, reported: &Told, window: Span) -> bool {
         .is_some_and(|at| chain["time_s"].as_f64().is_some_and(|said| is_within(said, waited(at))))
 }
 
-/// Why a healthy lock chain was none.
+/// Why a healthy lock chain was not healthy.
 fn by_its_clock(quiet: &Quiet) -> Option<String> {
     let Whose::Healthy(reported) = &quiet.whose else { return None };
     let mut ours = chains(&quiet.look).filter(|chain| names_any(chain, &reported.tids) && !is_its_own(chain));
-    ours.next().map(|chain| format!("somebody waited by his own clock: {chain}"))
+    ours.next().map(|chain| format!("a thread waited by its own clock: {chain}"))
 }

@@ -1,4 +1,4 @@
-//! Stand-ins for whyslow before the judge of each cell: who did not look passes none, who tells the truth passes all.
+//! Stand-ins for whyslow before the judge of each cell: one that did not observe passes no cell, one that reports the truth passes all.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn links(kind: Kind) -> Vec<Link> {
     }
 }
 
-/// A lock chain that came about: six rounds of 60 ms, 48 ms and more of them together.
+/// A lock chain that came about: six rounds of 60 ms; all threads wait together for 48 ms and more of each.
 fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>) -> Climbed {
     let links = links(kind);
     let n = links.len() + 1;
@@ -93,7 +93,7 @@ fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>)
     Climbed { verb, asked, kind, plan, reported, look, window, said: "drawn".to_owned() }
 }
 
-/// How its exit status is documented.
+/// The verb, as its documented exit status depends on it.
 fn asked(cell: Cell) -> said::Verb {
     match cell {
         Cell::Chain(Verb::Run, _) | Cell::Crowd(_) => said::Verb::Run,
@@ -149,7 +149,7 @@ fn chain(of: &Climbed, top: usize) -> Value {
         "tasks": all.iter().map(task).collect::<Vec<_>>(), "leaf": {"kind": "kernel", "id": "x", "name": "x"}})
 }
 
-/// A chain that ends at this position, since it was not seen who woke him there.
+/// A chain that ends at this position because the waker there was not seen.
 fn broken_chain(of: &Climbed, at: usize, time_s: f64) -> Value {
     let mut broken = chain(of, 0);
     broken["time_s"] = json!(time_s);
@@ -173,7 +173,10 @@ fn of_few_rounds_one_may_be_unseen_and_no_more() {
         let broken = broken_chain(&known, at, 0.36 - seen);
         let told = of(json!({ "chains": [whole, broken] }));
         assert_eq!(crate::chains::judge(&told).is_ok(), right, "{seen}, {at}");
-        assert!(crate::chains::judge(&alone).is_err(), "{seen}: what is not told at all is not forgiven");
+        assert!(
+            crate::chains::judge(&alone).is_err(),
+            "{seen}: a wait that is not reported at all is not excused"
+        );
     }
 }
 
@@ -188,7 +191,7 @@ fn locks(of: &Climbed) -> Vec<Value> {
     of.plan.links.iter().enumerate().filter(|(_, link)| link.is_of_kernel()).map(lock).collect()
 }
 
-/// What a whyslow says that looked.
+/// The document of a whyslow that observed the host.
 fn truthful(cell: Cell) -> (Value, i32) {
     let mut document = stand_in::whole();
     document["ruled_out"] =
@@ -197,7 +200,7 @@ fn truthful(cell: Cell) -> (Value, i32) {
     let mut status = 0;
     match sample(cell, look(json!({}), 0)) {
         Watched::LockChains(all) => {
-            // Of goroutines each waiter's time is reported for itself.
+            // For goroutines each waiter's time is reported separately.
             document["chains"] = all.iter().map(|one| chain(one, 0)).collect();
             document["wall"] = json!({"wall_s": 3.0});
             status = i32::from(asked(cell) == said::Verb::Chains);
@@ -235,7 +238,7 @@ fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
     }
 }
 
-/// Whatever else a stand-in gets right.
+/// No stand-in passes, whatever else it gets right.
 #[test]
 fn who_saw_all_and_tells_everything_or_nothing_fails() {
     for cell in CELLS {

@@ -1,6 +1,6 @@
-//! Every folder in `tests/cases` is a host as recorded (`host`, or `host.why` where its rows are many megabytes) and what we must
-//! say about it (`expect.json`), written by hand before the answer was seen. What is alike of many hosts is one of
-//! `tests/bases`, which a case names in its file `base`. To add a case, add a folder. Nothing here accepts output.
+//! Every folder in `tests/cases` is a recorded host (`host`, or `host.why` where its rows are many megabytes) and the expected report
+//! (`expect.json`), written by hand before the answer was seen. Files that many hosts share are in `tests/bases`; a case names its base in
+//! its file `base`. To add a case, add a folder. No test here accepts output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ mod shapes;
 #[path = "../hosts/write.rs"]
 mod write;
 
-/// What must be reported of a case.
+/// What must be reported for a case.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
@@ -32,15 +32,15 @@ struct Expect {
     story: String,
     /// All causes, in order.
     causes: Vec<Cause>,
-    /// The rules of all risks, sorted; each once.
+    /// The rules of all risks, sorted, each once.
     risks: Vec<String>,
-    /// Rules that cannot tell, among others; or "all".
+    /// Rules that say "cannot tell", possibly among others; or "all".
     #[serde(default)]
     cannot_tell: Option<Rules>,
-    /// Rules that could look, among others: where no cause is expected, what the silence is worth.
+    /// Rules that were able to look, possibly among others: where no cause is expected, this gives the silence its worth.
     #[serde(default)]
     could_tell: Vec<String>,
-    /// Words that must occur in findings, or in what is missing.
+    /// Words that must occur in findings, or in the list of what is missing.
     #[serde(default)]
     says: Vec<String>,
     /// Words that must not occur in causes and risks.
@@ -58,7 +58,7 @@ struct Cause {
     victim_name: Option<String>,
     /// A part of the culprit's id.
     culprit: String,
-    /// Bounds of the time lost; of kills no time is told.
+    /// Bounds of the time lost; kills have no lost time.
     lost_s: Option<(f64, f64)>,
 }
 
@@ -91,14 +91,14 @@ fn expect(case: &Path) -> Expect {
     expect
 }
 
-/// A title follows the name of who lost, and need not say it again.
+/// A title follows the name of the victim, and need not repeat it.
 fn said_twice(finding: &Finding) -> Option<String> {
     let name = finding.victim.name.as_str();
     let names_it = finding.kind != Kind::CannotTell && !name.is_empty() && finding.title.starts_with(name);
     names_it.then(|| format!("{name}: {}", finding.title))
 }
 
-/// All words of findings and of what is missing: what a reader may see.
+/// All words of findings and of the list of what is missing, as a reader may see them.
 fn words(document: &Document) -> String {
     serde_json::to_string(&(&document.findings, &document.missing)).unwrap()
 }
@@ -117,7 +117,7 @@ fn rules_of(document: &Document, kind: Kind) -> Vec<&str> {
     rules
 }
 
-/// What is not as expected.
+/// Differences from the expected report.
 fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     let mut wrong = Vec::new();
     let causes: Vec<&Finding> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
@@ -143,7 +143,7 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     wrong.extend(document.findings.iter().filter_map(said_twice));
     let value = serde_json::to_value(document).unwrap();
     wrong.extend(said::could_tell(&value, &expect.could_tell).err().map(|blind| blind.what));
-    // What it rules out where it finds nothing is said.
+    // A rule that finds nothing says what it rules out.
     if expect.could_tell.iter().any(|rule| rule == "steal") {
         wrong.extend(said::rules_out(&value).err());
     }
@@ -196,7 +196,7 @@ fn every_case_is_reported_as_its_author_expected() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Who looked and found nothing and who did not look say the same of causes, not of the rest.
+/// A report of a look without findings and a report of no look have the same causes, and differ in the rest.
 #[test]
 fn a_report_that_says_nothing_passes_no_case() {
     for case in cases() {
@@ -224,7 +224,7 @@ fn there_are_more_than_ten_cases_and_a_host_with_nothing_readable() {
     assert!(cases().iter().any(|case| matches!(expect(case).cannot_tell, Some(Rules::All(_)))));
 }
 
-/// What is in the base is not copied, and a base that nobody uses is not kept.
+/// A case copies no file of its base, and each base is used.
 #[test]
 fn a_case_holds_no_file_that_its_base_has() {
     let mut used = std::collections::BTreeSet::new();
@@ -348,8 +348,7 @@ fn no_torn_file_makes_a_rule_panic() {
     }
 }
 
-/// Folders of simulated hosts are those that the simulator makes (`examples/hosts.rs`), and what is expected of them is what it
-/// knows to be true.
+/// The folders of simulated hosts are the simulator's output (`examples/hosts.rs`), and the expected reports are its truth.
 #[test]
 fn simulated_hosts_are_as_the_simulator_makes_them() {
     let folder =
@@ -375,7 +374,7 @@ fn simulated_hosts_are_as_the_simulator_makes_them() {
     }
 }
 
-/// The tasks that wait for the CPUs of all would be reported as bound to them, and isolated CPUs as left idle.
+/// The report would say that tasks are bound to the shared CPUs, and that isolated CPUs were left idle.
 #[test]
 fn of_isolated_cpus_a_cause_would_be_reported_if_nobody_knew_that_they_are() {
     let made = shapes::all().into_iter().find(|shape| shape.name == "isolated-cpus-that-poll").unwrap();
@@ -385,7 +384,7 @@ fn of_isolated_cpus_a_cause_would_be_reported_if_nobody_knew_that_they_are() {
     assert_eq!(rules_of(&document, Kind::Cause), ["cpu-pinned"]);
 }
 
-/// Beside them a hundred thousand threads that sleep.
+/// A shape with a hundred thousand sleeping threads beside its tasks.
 fn with_a_hundred_thousand_threads(name: &str) -> (shapes::Shape, whyslow_model::Recording) {
     let made = shapes::all().into_iter().find(|shape| shape.name == name).unwrap();
     let mut recording = write::recording(&made);

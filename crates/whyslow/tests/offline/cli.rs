@@ -1,4 +1,4 @@
-//! The program as people run it. Tests that look at the live host are in `exam.rs`.
+//! The program as users run it. Tests on the live host are in `exam.rs`.
 
 use std::process::{Command, Output, Stdio};
 
@@ -167,7 +167,7 @@ fn the_binary_needs_no_shared_library() {
     assert!(headers.all(|header| header[0] != PT_INTERP), "it asks for a dynamic linker");
 }
 
-/// From the recording alone: no host is asked.
+/// From the recording alone: the host is not read.
 #[test]
 fn a_selector_works_on_a_recording_and_lists_who_there_is() {
     let host = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/kubernetes-v2/host");
@@ -216,7 +216,7 @@ fn rules_are_told_to_programs_too() {
     assert!(listed[0]["question"].as_str().is_some_and(|asked| asked.ends_with('?')), "{}", listed[0]);
 }
 
-/// Where whole hierarchies are seen.
+/// On hosts with whole hierarchies.
 #[test]
 fn a_cgroup_that_is_not_here_is_said_before_the_window() {
     let is_there = |file: &str| std::path::Path::new("/sys/fs/cgroup").join(file).exists();

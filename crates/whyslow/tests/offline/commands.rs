@@ -1,4 +1,4 @@
-//! Whatever a recording calls its things, no name of it stands unquoted in a command that we print: people paste these.
+//! Whatever names a recording contains, no name stands unquoted in a printed command: users paste these commands.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::Document;
 
-/// What a shell would run if it met it.
+/// A word that a shell would run.
 const MARK: &str = "PWN";
 /// A name that ends every sort of quotes.
 const NAME: &str = "x/y'; PWN $(PWN) `PWN`\"PWN\nPWN #";
@@ -17,13 +17,13 @@ const NAME: &str = "x/y'; PWN $(PWN) `PWN`\"PWN\nPWN #";
 fn cases() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // Of a hundred thousand rows each would be read for each key; they hold the same keys as others do.
+    // A hundred thousand rows would be read once for each key; they have the same keys as other cases.
     cases.retain(|case| case.join("host").is_dir());
     cases.sort();
     cases
 }
 
-/// What a shell reads of a line outside of quotes that keep everything; `"` keeps no `$` and no backtick.
+/// The parts of a line outside of quotes that keep everything; `"` protects neither `$` nor a backtick.
 fn bare(line: &str) -> String {
     let (mut out, mut in_double) = (String::new(), false);
     let mut chars = line.chars().peekable();
@@ -46,7 +46,7 @@ fn bare(line: &str) -> String {
     out
 }
 
-/// Commands of a document in which the mark would run; what is to be pasted to undo a fix stands in its text.
+/// Commands of a document in which the mark would run; undo commands stand in the text of a fix.
 fn run(document: &Document) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for finding in &document.findings {
@@ -61,7 +61,7 @@ fn run(document: &Document) -> Vec<String> {
     lines
 }
 
-/// A copy of a host as recorded.
+/// A copy of a recorded host.
 fn copied(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -83,7 +83,7 @@ fn tables(host: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What follows if the string at one key of every row of a table is a name that bites, key by key.
+/// The effect of a hostile name in the string at one key of every row of a table, key by key.
 fn each_key_poisoned(table: &Path, mut look: impl FnMut(&str)) {
     let was = fs::read_to_string(table).unwrap();
     let rows: Vec<Value> = was.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -122,7 +122,7 @@ fn no_name_of_a_table_runs_in_a_command() {
         copied(&crate::overlay::host(&case), copy.path());
         for table in tables(copy.path()) {
             each_key_poisoned(&table, |key| {
-                // A word that only a few values of are known cannot be read then: that is no answer, and no command.
+                // A field with few known values cannot be read then: no answer, and no command.
                 let Ok(recording) = store::open(copy.path()) else { return };
                 looked += 1;
                 let lines = run(&examine(&recording));

@@ -1,9 +1,9 @@
-//! Every name that the tables of a recording can hold: a new table or field of a timeline does not compile before it is thought of.
+//! Every name that the tables of a recording can hold: a new table or field of a timeline does not compile before it is added here.
 
 use whyslow_model::table::*;
 use whyslow_model::timeline::{Delivery, Ends, Polled, Target, Waker};
 
-/// Call `see` with each. `fills`: with those that are not there, too.
+/// Call `see` with each name. `fills`: also with names that are absent.
 pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) {
     let Tables {
         tasks,
@@ -162,7 +162,7 @@ impl Names<'_> {
             }
         }
         if let Some(Target { fd: _, kind, name, ino: _, dev: _, peer }) = target {
-            // What a socket is of is its family.
+            // For a socket this is its address family.
             if kind != "socket" {
                 self.one(name);
             }
@@ -189,7 +189,7 @@ impl Names<'_> {
     }
 }
 
-/// A row of each table, with all that rows can hold of names.
+/// A row of each table, with every name that a row can hold.
 #[allow(dead_code, reason = "hostile names come into recordings")]
 pub fn a_row_of_each() -> Tables {
     let ends = Ends { local: "1.2.3.4:5".into(), ..Ends::default() };

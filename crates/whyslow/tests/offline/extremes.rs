@@ -1,5 +1,5 @@
-//! Tables whose numbers are as wrong as they can be: each report ends, without a panic. A small host with rows in every table; a
-//! part of its numbers becomes zero, the largest that the field holds, or what makes circles.
+//! Tables with extreme numbers: each report ends, without a panic. A small host with rows in every table; some of its numbers become zero,
+//! the largest value of the field, or ids that form circles.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ type Largest = HashMap<(&'static str, String), Option<u64>>;
 struct Mutation<'d> {
     draw: &'d mut Draw,
     largest: &'d mut Largest,
-    /// One number in so many.
+    /// One number in so many is changed.
     one_in: u64,
 }
 
@@ -111,7 +111,7 @@ fn no_rows_however_wrong_make_a_report_panic() {
         let before = std::time::Instant::now();
         let reported = std::panic::catch_unwind(|| {
             let document = examine(&rec);
-            // Such times do not add up, and ids occur twice; it must not say two things of one matter all the same.
+            // Such times do not add up, and ids occur twice; the report must not contradict itself all the same.
             let contradictions = story::contradicts(&serde_json::to_value(&document).unwrap());
             assert!(contradictions.is_empty(), "{contradictions:#?}");
             whyslow_report::text(&document, &whyslow_report::Style::default()).len()

@@ -1,5 +1,5 @@
-//! Whatever tasks, groups, files, peers and functions of a recording call themselves: no control character reaches the page, JSON and
-//! SVG stay what they are, and stacks keep their frames.
+//! Whatever names tasks, groups, files, peers and functions of a recording have: no control character reaches the page, JSON and SVG stay
+//! valid, and stacks keep their frames.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use whyslow_report::{Style, json, text};
 
 const NAMES: usize = 200;
 
-/// What terminals, formats, folded stacks and XML obey.
+/// Sequences that terminals, formats, folded stacks and XML interpret.
 const PARTS: [&str; 20] = [
     "\x1b[2J",
     "\x1b]0;x\x07",
@@ -52,7 +52,7 @@ fn hostile(draw: &mut Draw) -> String {
     name
 }
 
-/// Every name of the tables, the head and what is missing, and of the kernel those of frames and devices.
+/// Replaces every name of the tables, of the head and of what is missing, and the kernel's names of frames and devices.
 fn renamed(mut rec: Recording, name: &mut impl FnMut() -> String) -> Recording {
     rec.meta.host = name();
     if let Some(watched) = &mut rec.meta.watched {
@@ -75,7 +75,7 @@ fn renamed(mut rec: Recording, name: &mut impl FnMut() -> String) -> Recording {
     rec
 }
 
-/// Rows of the tables that no recording of ours has, such that they are told of: names that nobody prints break nothing.
+/// Rows for the tables that none of our recordings has, so that they are reported: a name that is never printed proves nothing.
 fn told(tables: &mut Tables) {
     let first = |task: &&Task| task.pid == task.tgid && !task.kthread;
     let tgid = tables.tasks.iter().flatten().find(first).map_or(1, |task| task.tgid);
@@ -111,7 +111,7 @@ fn told(tables: &mut Tables) {
     tables.requests = Some(vec![Request { tgid, ..Request::default() }]);
 }
 
-/// Well-formed as far as names could break it: no raw control character, each "<" begins a tag that ends, each "&" an entity.
+/// Well-formed as far as names can break it: no raw control character, each "<" begins a tag that ends, each "&" begins an entity.
 fn is_xml(svg: &str) -> bool {
     let script = |svg: &str| svg.split("<script").count();
     let bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');

@@ -1,4 +1,4 @@
-//! What needs no host: answers to recordings, the command line, files of recordings, sessions of the documents.
+//! Tests without a host: answers to recordings, the command line, recording files, sessions of the documents.
 
 mod cases;
 mod cli;

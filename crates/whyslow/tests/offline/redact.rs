@@ -1,4 +1,4 @@
-//! A redacted recording tells the same causes, and none of the names.
+//! A redacted recording gives the same causes, and contains none of the names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ fn causes(document: &Document) -> Vec<String> {
     document.findings.iter().map(|finding| format!("{} {:?}", finding.rule, finding.lost)).collect()
 }
 
-/// Hops and times of chains. Rests of divisions go by the order of names: some ns go elsewhere.
+/// Hops and times of chains. Remainders of divisions depend on the order of names: a few ns move.
 fn chains(document: &Document) -> Vec<(usize, u128)> {
     document.chains.iter().map(|chain| (chain.hops.len(), chain.time.as_nanos())).collect()
 }
@@ -33,7 +33,7 @@ fn are_alike(one: &[(usize, u128)], other: &[(usize, u128)]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
-/// Names that were to be dropped, and are long enough not to be a part of others.
+/// Names that must be dropped, and are too long to be a part of another name.
 fn names(recording: &Recording) -> BTreeSet<String> {
     let mut tables = recording.tables.clone();
     let kernels: BTreeSet<_> =
@@ -55,7 +55,7 @@ fn names(recording: &Recording) -> BTreeSet<String> {
     names
 }
 
-/// What the kernel, its own files and folders (/sys/block/vda/queue) are called stays, and addresses of every host.
+/// Names of the kernel and of its own files and folders (/sys/block/vda/queue) stay, and addresses that every host has.
 fn is_kernels(name: &str) -> bool {
     const BEGINS: [&str; 9] =
         ["/proc", "/sys", "/dev", "kworker/", "ksoftirqd/", "migration/", "swapper/", "jbd2/", "kswapd"];
@@ -66,7 +66,7 @@ fn is_kernels(name: &str) -> bool {
         || name.parse().is_ok_and(is_here)
 }
 
-/// All that a recording holds, as it is written.
+/// All texts that a recording contains, as they are written.
 fn contents(recording: &Recording) -> String {
     let mut text = serde_json::to_string(&recording.meta).unwrap();
     for file in &recording.snapshots {
@@ -96,18 +96,18 @@ fn a_redacted_recording_tells_the_same_causes_and_no_name() {
     }
 }
 
-/// As a word of its own.
+/// Whether it occurs as a separate word.
 fn holds(text: &str, name: &str) -> bool {
     let is_part =
         |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == '.');
     text.match_indices(name).any(|(at, _)| {
         let rest = &text[at + name.len()..];
-        // What a row calls its fields is none.
+        // The names of a row's fields do not count.
         !is_part(text[..at].chars().next_back()) && !is_part(rest.chars().next()) && !rest.starts_with("\":")
     })
 }
 
-/// Rows with every name that there can be: each is dropped, and what was one is one still.
+/// Rows with every possible name: each name is dropped, and equal names stay equal.
 #[test]
 fn no_name_of_any_table_is_left() {
     let mut count = 0;
@@ -116,7 +116,7 @@ fn no_name_of_any_table_is_left() {
         count += 1;
         *name = format!("secret{count}");
     });
-    // A string that was not visited is the kernel's, or no name.
+    // A string that was not visited belongs to the kernel, or is no name.
     let mut left = BTreeSet::new();
     store::each_table(&tables, &mut |name, rows| {
         let rows = rows.lines().map(|row| serde_json::from_str(row).unwrap());
@@ -137,7 +137,7 @@ fn no_name_of_any_table_is_left() {
     assert_eq!(words.len(), one.len(), "and others have others");
 }
 
-/// Fields with strings that are the kernel's, numbers and code.
+/// Fields whose strings are the kernel's, numbers or code.
 const KERNELS: [&str; 21] = [
     "cross_calls.function",
     "disk.dev",
@@ -162,7 +162,7 @@ const KERNELS: [&str; 21] = [
     "works.function",
 ];
 
-/// Of a row, the fields whose strings were not visited.
+/// The fields of a row whose strings were not visited.
 fn strings(value: &serde_json::Value, at: &str, left: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::String(text) if !text.trim_start_matches('/').starts_with("secret") => {

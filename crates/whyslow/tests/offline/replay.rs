@@ -1,5 +1,5 @@
-//! Recordings of real faults, of their healthy twins and of honest loads (`tests/replay`), judged as the runs were of which they are:
-//! by the clocks of those who were in them. `make capture` makes them.
+//! Recordings of real faults, of their healthy twins and of honest loads (`tests/replay`), judged like the runs that they record: by the
+//! clocks of the victims. `make capture` makes them.
 
 mod recorded;
 
@@ -15,15 +15,15 @@ use whyslow_faults::wrong::Wrong;
 
 use recorded::{Recorded, Unpacked, all, folder};
 
-/// Recordings of each kernel and twins beside their faults: at least so many.
+/// Least number of recordings for each kernel, and of twins beside their faults.
 const OF_KERNEL: [(&str, usize); 3] = [("6.1", 34), ("6.12", 41), ("host", 16)];
 const TWINS: usize = 24;
-/// Lists in which somebody may be accused.
+/// Lists that may contain an accusation.
 const LISTS: [&str; 5] = ["findings", "chains", "locks", "cpus", "wall"];
-/// At least so many, and all of them together in bytes.
+/// Least number of recordings, and largest size of all together in bytes.
 const MANY: usize = 90;
 const MOST_BYTES: u64 = 12 << 20;
-/// What `report` asks: whatever verb recorded, it exits as `exam` does.
+/// The verb of `report`: whatever verb recorded, it exits as `exam` does.
 const VERB: Verb = Verb::Exam;
 
 fn judge(recorded: &Recorded, document: &Value, status: i32) -> Result<(), Wrong> {
@@ -47,7 +47,7 @@ fn each_recording_tells_what_its_victims_clocks_told() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), all().len(), wrong.join("\n"));
 }
 
-/// All whom somebody could accuse: those of the truth, and those of the account.
+/// All subjects that a report could accuse: those of the truth, and those of the account.
 fn subjects(one: &Recorded) -> Vec<Subject> {
     let expected = &one.truth.expected;
     let names = expected.faults.iter().chain(&expected.loads).flat_map(|facts| facts.names.values());
@@ -67,7 +67,7 @@ fn no_stand_in_passes_any_recording() {
             let (said, status) = which.says(VERB, &of, 3.0);
             assert!(judge(one, &said, status).is_err(), "{which:?} passes {}", one.name);
         }
-        // These saw all that whyslow saw.
+        // These stand-ins saw the same subjects as whyslow.
         for which in [StandIn::Blind, StandIn::Accuser] {
             let mut document = one.document.clone();
             let (said, _) = which.says(VERB, &of, 3.0);
@@ -76,7 +76,7 @@ fn no_stand_in_passes_any_recording() {
             let verdict = judge(one, &document, status(&document));
             assert!(verdict.is_err(), "{which:?}, who saw all, passes {}", one.name);
         }
-        // Where nothing is wrong silence is the answer.
+        // On a healthy host, silence is the right answer.
         let mut mute = one.document.clone();
         LISTS.iter().chain(&["calls", "missing"]).for_each(|list| mute[*list] = json!([]));
         let is_asked = !one.truth.expected.answer.is_empty();
@@ -84,7 +84,7 @@ fn no_stand_in_passes_any_recording() {
     }
 }
 
-/// Of faults that of any other recording, of twins that of their fault: pids, names and times were drawn.
+/// For a fault the document of any other recording must fail, for a twin that of its fault: pids, names and times were drawn.
 #[test]
 fn what_is_said_of_another_recording_is_no_answer() {
     let mut twins = 0;
@@ -105,7 +105,7 @@ fn what_is_said_of_another_recording_is_no_answer() {
     assert!(twins >= TWINS, "{twins} twins beside their faults");
 }
 
-/// Without what a rule needs it says so: neither that all is well, nor who is to blame.
+/// Without its table, a rule says "cannot tell": it neither says that all is well, nor accuses.
 #[test]
 fn without_the_table_that_a_rule_needs_it_cannot_tell() {
     let mut asked = BTreeSet::new();
@@ -120,11 +120,11 @@ fn without_the_table_that_a_rule_needs_it_cannot_tell() {
     let answers = all().iter().flat_map(|one| &one.truth.expected.answer);
     let rules: BTreeSet<String> = answers.flat_map(|answer| answer.rules.iter().cloned()).collect();
     let not_asked: Vec<&String> = rules.difference(&asked).collect();
-    assert!(not_asked.is_empty(), "no recording is asked without what these need: {not_asked:?}");
+    assert!(not_asked.is_empty(), "no recording is tested without the tables of these: {not_asked:?}");
 }
 
-/// A table less accuses no culprit that was not accused with it, and the rule of each fault still speaks: it names the culprit, does
-/// not know what it cost, or cannot tell.
+/// Without one table, no culprit is accused that was not accused with it, and the rule of each fault still speaks: it names the culprit,
+/// does not know the cost, or says "cannot tell".
 #[test]
 fn no_table_is_lost_in_silence() {
     let mut wrong = Vec::new();
@@ -147,14 +147,14 @@ fn no_table_is_lost_in_silence() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A cause names a culprit that no cause of the whole recording names.
+/// Whether a cause names a culprit that no cause of the whole recording names.
 fn accuses(one: &Recorded, cause: &Value) -> bool {
     let is_same =
         |other: &Value| ["kind", "id"].iter().all(|key| other["culprit"][key] == cause["culprit"][key]);
     !cause["culprit"].is_null() && !causes(&one.document).any(is_same)
 }
 
-/// Of which kinds a rule's findings are.
+/// The kinds of a rule's findings.
 fn kinds_of(document: &Value, rule: &str) -> Vec<String> {
     let all = document["findings"].as_array().into_iter().flatten();
     let of_rule = all.filter(|finding| finding["rule"] == *rule);
@@ -201,7 +201,7 @@ fn recordings_are_many_small_and_of_no_host_that_can_be_named() {
     }
 }
 
-/// Without the suffix of whoever built the kernel.
+/// A version without the suffix of the kernel's builder.
 fn is_version(release: &str) -> bool {
     release.chars().all(|c| c == '.' || c.is_ascii_digit())
 }

@@ -1,7 +1,7 @@
-//! Sessions in README and docs are what the present build prints of a recording that lies here: byte for byte. A comment above each
-//! says of which (`<!-- session: FILE -->`), and from and until which line it is shown.
+//! Sessions in README and docs are byte for byte what the present build prints for a recording in this folder. A comment above each session
+//! names the recording (`<!-- session: FILE -->`), and the lines between which it is shown.
 //!
-//! After a change of words: `WHYSLOW_WRITE_SESSIONS=1 cargo test -p whyslow --test offline sessions::`, and read what it changed.
+//! After a change of texts: `WHYSLOW_WRITE_SESSIONS=1 cargo test -p whyslow --test offline sessions::`, and read what it changed.
 
 mod block;
 mod neutral;
@@ -15,7 +15,7 @@ use print::{printed, root};
 
 const WRITE: &str = "WHYSLOW_WRITE_SESSIONS";
 
-/// Blocks that no program of ours prints, by document and first line.
+/// Blocks that whyslow does not print, by document and first line.
 const OTHERS: [(&str, &str); 5] = [
     ("ARCHITECTURE.md", "probe --snapshots, tables--> [recording]"),
     ("docs/recording.md", "┌───────────┬───────┬──────────────┐"),
@@ -23,7 +23,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("lab/README.md", "lab fetch [KERNEL...]"),
     ("lab/README.md", "lab run [--scenario NAME]"),
 ];
-/// Languages of blocks that print nothing.
+/// Languages of blocks without output.
 const SILENT: [&str; 3] = ["sh", "toml", "python"];
 
 /// Every document of the repository, by its path in it.
@@ -40,7 +40,7 @@ fn documents() -> Vec<String> {
     found
 }
 
-/// The blocks of a document that are not as they are printed, with what is printed; and how many were looked at.
+/// The blocks of a document that differ from what the build prints, with the right lines; and the number of blocks checked.
 fn differences(name: &str, document: &str) -> Result<(Vec<Other>, usize), String> {
     let (mut wrong, mut looked) = (Vec::new(), 0);
     for block in blocks(document) {
@@ -61,7 +61,7 @@ fn differences(name: &str, document: &str) -> Result<(Vec<Other>, usize), String
     Ok((wrong, looked))
 }
 
-/// Where what is printed is kept, and which line differs first.
+/// Writes the right lines to a file; returns its path, and the first line that differs.
 fn kept(name: &str, block: &Block, lines: &[String]) -> String {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sessions");
     let file = place.join(format!("{}-{}.txt", name.replace('/', "-"), block.at + 1));
@@ -100,17 +100,17 @@ fn every_session_is_what_the_present_build_prints() {
     );
 }
 
-/// Each word of each session, one at a time, is another one.
+/// Change each word of each session, one at a time: the test must notice.
 #[test]
 fn a_session_with_one_other_word_is_reported() {
     let mut altered = 0;
     for name in documents() {
         let document = fs::read_to_string(root().join(&name)).unwrap();
-        // Whether it is up to date is the question of another test.
+        // Another test checks whether it is up to date.
         let (wrong, _) = differences(&name, &document).unwrap();
         let document = rewritten(&document, &wrong);
         for block in blocks(&document).iter().filter(|block| block.source.is_some()) {
-            // Not of the commands: of these it is another question which recording is theirs.
+            // Not the commands: another test checks which recording belongs to a command.
             let answers = (0..block.lines.len()).filter(|at| !block.lines[*at].starts_with("$ "));
             let last = answers.clone().rfind(|at| !block.lines[*at].is_empty());
             for at in answers.step_by(7).chain(last) {
@@ -135,15 +135,18 @@ fn a_session_of_nobody_knows_which_recording_is_refused() {
     assert_eq!(differences("README.md", "```sh\nls\n```\n").map(|(_, looked)| looked), Ok(0));
 }
 
-/// A command that the recording is not of.
+/// A command that does not belong to the recording.
 #[test]
 fn a_command_that_was_not_recorded_is_refused() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    for (ours, other) in
-        [("whyslow --for 5s", "whyslow --for 7s"), ("seq 1", "seq 2"), ("whyslow cpu", "whyslow gpu")]
-    {
-        let session = format!("$ sudo {}", if ours == "seq 1" { "whyslow run -- sh -c '" } else { "" });
-        assert!(readme.contains(&session) && readme.contains(ours), "{ours}");
-        assert!(differences("README.md", &readme.replace(ours, other)).is_err(), "{other}");
+    for (document, ours, other) in [
+        ("README.md", "whyslow --for 5s", "whyslow --for 7s"),
+        ("docs/run.md", "seq 1", "seq 2"),
+        ("docs/cpu.md", "whyslow cpu --for", "whyslow gpu --for"),
+    ] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let session =
+            format!("$ sudo {}", if ours == "seq 1" { "whyslow run -- sh -c 'seq 1" } else { ours });
+        assert!(text.contains(&session), "{ours}");
+        assert!(differences(document, &text.replace(ours, other)).is_err(), "{other}");
     }
 }

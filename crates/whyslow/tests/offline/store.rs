@@ -8,7 +8,7 @@ mod sample;
 mod timelines;
 mod torn;
 
-/// What this run draws.
+/// The seed of this run.
 fn seed() -> u64 {
     whyslow_faults::draw::run_seed()
 }

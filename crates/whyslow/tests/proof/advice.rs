@@ -1,5 +1,5 @@
-//! Commands that a report gives: whoever pastes one gets what is said of it. What checks only reads; what mends and what undoes it
-//! is whole; and with a real fault on a real host each check is run and shows what the finding says (`root_...`).
+//! Commands in a report must do what the report says of them. A check only reads; a fix and its undo command are complete; and on a real
+//! host with a real fault each check is run and shows what the finding says (`root_...`).
 
 mod fault;
 mod given;
@@ -17,17 +17,17 @@ use std::process::Command;
 use given::Given;
 use harmless::{can_be_pasted, only_reads};
 
-/// What a shell says of a line that it does not run.
+/// What a shell says of a line that it parses but does not run.
 fn parsed(line: &str) -> Result<(), String> {
     let done = Command::new("bash").args(["-n", "-c", line]).output().map_err(|err| err.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     if done.status.success() && said.is_empty() { Ok(()) } else { Err(format!("{line}: {said}")) }
 }
 
-/// What a line must be.
+/// A requirement on a line.
 type IsRight = fn(&str) -> Result<(), String>;
 
-/// Those of which one of these is not true.
+/// The lines that break one of these requirements.
 fn wrong(all: &[Given], is_right: &[IsRight]) -> Vec<String> {
     let of = |given: &Given| {
         let why: Vec<String> = is_right.iter().filter_map(|is_right| is_right(&given.line).err()).collect();

@@ -1,4 +1,5 @@
-//! Scripts that start commands all the time: the script is named, not what it starts; one that starts a few is not.
+//! Scripts that start commands all the time: the report names the script, not the commands; it does not name a script that starts only a
+//! few.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
@@ -11,7 +12,7 @@ use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::{Draw, Wrong};
 
-/// A script of drawn names, with the commands that it starts. Ended with all that it has started.
+/// A script with drawn names, and the commands that it starts. Dropping it ends it and all its children.
 struct Agent {
     child: Child,
     script: PathBuf,
@@ -35,7 +36,7 @@ fn word(draw: &mut Draw) -> String {
         .collect()
 }
 
-/// `pause`: between two looks, in seconds.
+/// `pause`: time between two rounds of the script, in seconds.
 fn agent(draw: &mut Draw, pause: &str) -> Agent {
     let folder = tempfile::tempdir().unwrap();
     let commands = [word(draw), word(draw)].map(|name| {
@@ -60,7 +61,7 @@ fn agent(draw: &mut Draw, pause: &str) -> Agent {
     Agent { child, script, commands, _folder: folder }
 }
 
-/// What the exam says first of a script.
+/// The notes of the exam about a script.
 fn notes(of: &Agent, label: &str) -> Result<Vec<String>, Trouble> {
     std::thread::sleep(Duration::from_millis(200));
     let look = crate::look("agents", label, &["exam"])?;
@@ -70,7 +71,7 @@ fn notes(of: &Agent, label: &str) -> Result<Vec<String>, Trouble> {
     Ok(notes.filter(|note| note.contains(&script)).map(str::to_owned).collect())
 }
 
-/// It is named once, with what it starts.
+/// The report names it once, with the commands that it starts.
 fn is_named(agent: &Agent, notes: &[String]) -> Result<(), Wrong> {
     let begin = format!("sh {} (pid {}", agent.script.display(), agent.child.id());
     let what = || format!("{notes:?}, not {begin} with {:?}", agent.commands);

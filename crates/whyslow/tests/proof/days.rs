@@ -1,8 +1,8 @@
-//! Ordinary bad days on the live kernel, as a table: who loses his time, on what, by whom; each with its healthy twin.
+//! Ordinary bad days on the live kernel, as a table: a victim, a resource and a culprit, each with its healthy twin.
 //!
-//! Who, how many, which programs, on a quiet host or a busy one is drawn; what was lost is told by the victim's own clock. The
-//! headline (the first cause) must name victim and culprit, and the loss within a quarter; of a twin nobody may be accused.
-//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
+//! Victim, number, programs and whether the host is busy are drawn; the victim's own clock gives the loss. The headline (the first cause)
+//! must name victim and culprit, and the loss within a quarter; on a twin whyslow must accuse no process. `WHYSLOW_SEED` repeats a run.
+//! whyslow's documents are kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
 
 mod capture;
 mod cpu;
@@ -88,5 +88,5 @@ days! {
 fn the_table_has_thirty_nine_days() {
     assert_eq!(DAYS.len(), 39);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
-    assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
+    assert_eq!(names.len(), DAYS.len(), "each day has its own name");
 }

@@ -1,10 +1,10 @@
-//! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
-//! overlay; calls that fail; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service
-//! that is away, SYNs that are dropped. Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, a
-//! hundred calls that fail beside thousands that do not, a connection that sends at once, a shaper as fast as its device, a service that stays.
+//! Extra work of the kernel in a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an overlay; calls
+//! that fail; and delays of a call on an idle host: small writes that wait for acknowledgements, a shaper, a service that is down, dropped
+//! SYNs. Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, a hundred failing calls beside
+//! thousands that succeed, a connection that sends at once, a shaper as fast as its device, a service that stays up.
 //!
-//! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
-//! whyslow said is kept under `target/*/tmp/extra_work`.
+//! The victim itself measures how long a call takes without the extra work and with it. `WHYSLOW_SEED` repeats a run. whyslow's documents
+//! are kept under `target/*/tmp/extra_work`.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -21,17 +21,17 @@ use crate::script::Script;
 
 const WORKS: &str = include_str!("extra_work/works.pl");
 
-/// Calls, and the seconds that they took.
+/// Number of calls, and their seconds.
 #[derive(Clone, Copy, Default)]
 struct Calls {
     count: f64,
     seconds: f64,
 }
 
-/// Those without the work, and the sums of the others so far.
+/// The calls without the extra work, and the sums of the others so far.
 fn calls(log: &Path) -> Option<[Calls; 2]> {
     let text = std::fs::read_to_string(log).ok()?;
-    // The last line may not be whole.
+    // The last line may be incomplete.
     let lines = text.rsplit_once('\n')?.0.lines();
     let mut all = lines.filter_map(|line| {
         let (count, seconds) = line.split_once(' ')?;
@@ -41,19 +41,19 @@ fn calls(log: &Path) -> Option<[Calls; 2]> {
     Some([without, all.next_back()?])
 }
 
-/// Rules, comparisons of a filter or MiB that a twin has: every host has some.
+/// Rules, comparisons of a filter or MiB in a twin: every host has some.
 const LITTLE: u64 = 10;
 
-/// What is in the way of which call, and how much of it.
+/// The extra work, the call that it slows down, and how much of it there is.
 struct Work {
     what: &'static str,
     rule: &'static str,
-    /// What is to blame: of what a stack shows; "service": the process that serves it.
+    /// The culprit, as a stack shows it; "service": the process of the service.
     culprit: &'static str,
     size: (u64, u64),
     unshared: &'static [&'static str],
     begin: &'static str,
-    /// The size is that of the table of tracked connections.
+    /// The size is the size of the table of tracked connections.
     is_table: bool,
 }
 
@@ -117,7 +117,7 @@ fn netns_of(pid: u32) -> Option<String> {
     Some(link.to_str()?.trim_start_matches("net:[").trim_end_matches(']').to_owned())
 }
 
-/// The first cause is this work's, of this process, and says what it lost; or there is none of it.
+/// The first cause is this work in this process, with the right loss; or there is no such cause.
 fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result<(), Wrong> {
     let Work { rule, culprit, .. } = work;
     said::could_tell(&look.document, &[rule])?;
@@ -165,19 +165,21 @@ fn root_copies_of_an_overlay_are_the_headline() {
     Work { what: "layers", culprit, size: (16, 64), unshared: &["--mount"], begin, ..EXTRA }.pair();
 }
 
-/// Most often it is close(2), of what is not open; here chmod(2), of what is not there. Perl gets a longer list ready for a part of the time.
+/// The most frequent failing call is close(2) on a closed descriptor; here it is chmod(2) on a missing file. Perl prepares a longer list,
+/// which takes part of the time.
 #[test]
 fn root_calls_that_fail_one_after_the_other_are_the_headline() {
     Work { what: "vain", rule: "vain-calls", culprit: "chmod", size: (1_000, 5_000), ..EXTRA }.pair();
 }
 
-/// A question in two small writes, answered in two.
+/// A request in two small writes, answered in two writes.
 #[test]
 fn root_small_writes_that_wait_for_acknowledgements_are_the_headline() {
     Work { what: "writes", rule: "nagle", culprit: "nagle", size: (11, 40), ..EXTRA }.pair();
 }
 
-/// An answer of some tens of KiB, through 2 Mbit/s. What is larger than a bucket of tokens is dropped: packets are those of a network.
+/// An answer of some tens of KiB, through 2 Mbit/s. A packet larger than a bucket of tokens is dropped: packets have the size of a
+/// network's.
 #[test]
 fn root_packets_that_a_shaper_holds_are_the_headline() {
     let (culprit, begin) = ("lo", "ip link set lo mtu 1500 up");
@@ -185,15 +187,15 @@ fn root_packets_that_a_shaper_holds_are_the_headline() {
     Work { size: (30, 90), unshared: &["--net"], begin, ..work }.pair();
 }
 
-/// It ends after 0.15 s, again and again, and is started again after a while.
+/// The service ends after 0.15 s, again and again, and is started again after a while.
 #[test]
 fn root_a_service_that_is_away_is_the_headline() {
     let work = Work { what: "away", rule: "service-away", culprit: "service", ..EXTRA };
     Work { size: (100, 250), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
 }
 
-/// The table of tracked connections is the network namespace's; how large it may be is the host's, which tracks none. A process of its own puts
-/// that back when this one ends, however it does.
+/// Each network namespace has its own table of tracked connections, but the host sets its size; the host tracks no connections. A separate
+/// process restores the size when this one ends, in whatever way.
 struct Table(Child);
 
 const TABLE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
@@ -221,7 +223,7 @@ impl Drop for Table {
     }
 }
 
-/// Its connections are tracked since there is a rule that asks for them.
+/// The kernel tracks its connections as soon as a rule requires it.
 #[test]
 fn root_a_full_table_of_tracked_connections_is_the_headline() {
     let begin = "ip link set lo up; iptables-legacy -A INPUT -m conntrack --ctstate INVALID -j DROP";

@@ -1,7 +1,7 @@
-//! Calls that fail for want of something on the live kernel: room, inodes, open files, ports; each with a twin that has enough.
+//! Calls that fail for lack of a resource on the live kernel: space, inodes, open files, ports; each with a twin that has enough.
 //!
-//! Who, how often, where is drawn; how often it failed the victim has written down itself. The headline names it, and the count.
-//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/failures`.
+//! Victim, rate and place are drawn; the victim itself counts its failures. The headline names it and the count. `WHYSLOW_SEED` repeats a
+//! run. whyslow's documents are kept under `target/*/tmp/failures`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ mod kills;
 
 const WANTS: &str = include_str!("failures/wants.pl");
 const RULE: &str = "failed-calls";
-/// It fails so often, at least, while whyslow looks.
+/// Least number of failures in the window.
 const LEAST: u64 = 10;
 
-/// A process that is in want; its log has a byte each time that a call of its failed.
+/// A process that lacks the resource; its log has one byte for each failed call.
 fn start(
     draw: &mut Draw,
     fence: &Fence,
@@ -54,7 +54,8 @@ fn slept(title: &str) -> Option<f64> {
     }
 }
 
-/// The first cause is this one's, and says how often its calls failed and what it slept between them, `rest` s each time; or nobody's did.
+/// The first cause names this process, the number of its failed calls, and the time that it slept between them, `rest` s each time; for the
+/// twin there is no such cause.
 fn judge(look: &Look, wanting: &Script, rest: f64, failed: Option<f64>) -> Result<(), Wrong> {
     said::could_tell(&look.document, &[RULE])?;
     let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
@@ -85,16 +86,16 @@ fn judge(look: &Look, wanting: &Script, rest: f64, failed: Option<f64>) -> Resul
     }
 }
 
-/// What is wanted, where; with too little of it, and with enough.
+/// The resource and its place; with too little of it, and with enough.
 #[derive(Default)]
 struct Want {
     what: &'static str,
     place: &'static str,
-    /// Options of the small file system.
+    /// Options of the small file system: fault, twin.
     mount: [&'static str; 2],
-    /// What a shell does first.
+    /// First commands of the shell: fault, twin.
     begin: [&'static str; 2],
-    /// In a network namespace of its own.
+    /// Whether it needs a network namespace of its own.
     alone: bool,
 }
 

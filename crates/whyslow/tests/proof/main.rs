@@ -1,5 +1,5 @@
-//! What is statistical by nature: faults, twins and honest loads on the live kernel, drawn, whyslow against the victims' own clocks;
-//! and what tests the judges themselves. `make proof` makes the cells, the gate a few of them with known seeds (`smoke.seeds`).
+//! Statistical tests: faults, twins and honest loads on the live kernel, drawn; whyslow is compared with the victims' own clocks. Also the
+//! tests of the judges themselves. `make proof` makes the cells; the gate makes a few of them with known seeds (`smoke.seeds`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,13 +24,13 @@ mod user_locks;
 
 whyslow_faults::may_become_victim!();
 
-/// Where a suite keeps all that whyslow said: below `target/*/tmp`, or `WHYSLOW_KEPT`.
+/// Where a suite keeps whyslow's documents: below `target/*/tmp`, or `WHYSLOW_KEPT`.
 fn kept_in(suite: &str) -> PathBuf {
     let place = std::env::var_os("WHYSLOW_KEPT").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
     PathBuf::from(place).join(suite)
 }
 
-/// Look for the usual window, as `args` say.
+/// Run whyslow for the usual window, with `args`.
 fn look(suite: &str, label: &str, args: &[&str]) -> Result<Look, Trouble> {
     std::fs::create_dir_all(kept_in(suite))?;
     let length = format!("{}s", bars::WINDOW_S);

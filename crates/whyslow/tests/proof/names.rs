@@ -1,5 +1,5 @@
-//! Functions of programs that have ended when whyslow looks their names up, in six languages: named, with their callers, and their
-//! share of the time held against the programs' own clocks. `WHYSLOW_SEED` repeats a run.
+//! Functions of programs that have ended before whyslow resolves their names, in six languages: the report must name them with their
+//! callers, and their share of the time must match the programs' own clocks. `WHYSLOW_SEED` repeats a run.
 
 mod judge;
 mod programs;
@@ -16,7 +16,7 @@ use whyslow_faults::{Draw, Fence, Wrong};
 use judge::{Said, judge};
 use programs::{Language, Program};
 
-/// What whyslow said of a command, what it kept of it, and what the command itself printed.
+/// The document about a command, the samples that whyslow kept, and the output of the command.
 fn look(fence: &Fence, program: &Program, draw: &mut Draw) -> Result<(Said, String), Trouble> {
     let recording = fence.dir().join(format!("{}.why", draw.word(6)));
     let printed = fence.dir().join(format!("{}.out", draw.word(6)));
@@ -26,7 +26,7 @@ fn look(fence: &Fence, program: &Program, draw: &mut Draw) -> Result<(Said, Stri
         .iter()
         .map(|file| format!("echo $$ > {}\n", file.display()))
         .collect();
-    // It ends before the window does: names are those of one that is gone.
+    // The program ends before the window does: whyslow must name functions of a program that is gone.
     let script = format!("{enter}\"$@\" > {} 2>/dev/null\nsleep 0.4", printed.display());
     let mut child = Command::new(whyslow_faults::program!());
     child
@@ -45,7 +45,7 @@ fn look(fence: &Fence, program: &Program, draw: &mut Draw) -> Result<(Said, Stri
         .ok_or(Wrong::missed("no document"))?;
     let samples = store::open(&recording)?.tables.samples.unwrap_or_default();
     std::fs::remove_file(&recording)?;
-    // Java leaves its list of compiled functions where perf looks for it.
+    // Java writes its list of compiled functions to the file that perf reads.
     for sample in samples.iter().filter(|sample| sample.comm == "java") {
         let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", sample.tgid));
     }

@@ -1,8 +1,8 @@
-//! Waits that a task asked for itself, on the live kernel: its own data on their way to a disk that nobody else writes to, the
-//! work of its own children. The account and the chains show them; nobody is told to have lost by them.
+//! Waits that a task causes itself, on the live kernel: its own data on their way to a disk that no other task writes to, the work of its
+//! own children. The account and the chains show these waits; no cause may count them as a loss.
 //!
-//! All is drawn; that others left the disk alone is reported by the kernel's count of writes, without the task and beside it.
-//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/own-work`.
+//! All is drawn; the kernel's count of writes, without the task and beside it, shows whether other tasks left the disk alone.
+//! `WHYSLOW_SEED` repeats a run. whyslow's documents are kept under `target/*/tmp/own-work`.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -17,20 +17,20 @@ use whyslow_faults::said::{self, Verb};
 use whyslow_faults::spec::Work;
 use whyslow_faults::{Draw, Fence, Victim, Wrong, bars};
 
-/// Rules that could tell such a wait as a loss.
+/// Rules that could report such a wait as a loss.
 const RULES: [&str; 3] = ["lock-wait", "disk-latency", "load-average"];
-/// Of whom less of the time is reported as such a wait, that nobody is accused proves nothing.
+/// Least share of the time in such waits: with less, the absence of an accusation proves nothing.
 const WAITED: f64 = 0.2;
-/// Others that take so much of the CPUs are waited for, too.
+/// Above this share of the CPUs, the task waits for other tasks, too.
 const CROWDED: f64 = 0.2;
-/// Of all writes to the disk others may do so many: less than what makes a wait theirs (a tenth).
+/// Largest share of all writes that other tasks may issue: less than the share from which a wait counts as theirs (a tenth).
 const OTHERS: f64 = 0.05;
 
-/// A task, and what its wait is called.
+/// A task, and the name of its wait.
 struct Own {
     work: Work,
     edges: &'static [&'static str],
-    /// It writes: it must have the disk for itself.
+    /// Whether it writes: then it needs the disk for itself.
     writes: bool,
 }
 
@@ -41,21 +41,21 @@ fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
     Ok(look)
 }
 
-/// Writes to all disks until now: the fifth number behind each name.
+/// Writes to all disks until now: the fifth number after each name.
 fn writes() -> Result<f64, Trouble> {
     let text = fs::read_to_string("/proc/diskstats")?;
     let of_line = |line: &str| line.split_whitespace().nth(7)?.parse::<f64>().ok();
     Ok(text.lines().filter_map(of_line).sum())
 }
 
-/// ... in a second.
+/// ... per second.
 fn writes_of_others() -> Result<f64, Trouble> {
     let before = writes()?;
     std::thread::sleep(Duration::from_secs(1));
     Ok(writes()? - before)
 }
 
-/// Part of the wall time that is reported as waits of these kinds, wherever in the tree.
+/// Share of the wall time that is reported as waits of these kinds, anywhere in the tree.
 fn shown(parts: &Value, edges: &[&str]) -> f64 {
     let all = parts.as_array().map_or(&[][..], Vec::as_slice).iter();
     all.map(|part| match edges.iter().any(|edge| part["reason"] == *edge) {
@@ -65,11 +65,11 @@ fn shown(parts: &Value, edges: &[&str]) -> f64 {
     .sum()
 }
 
-/// A cause that names one of the test.
+/// A cause that names a task of the test.
 fn accused(look: &Look, comm: &str) -> Option<String> {
     let all = look.document["findings"].as_array()?;
     let found = all.iter().find(|found| found["kind"] == "cause" && found.to_string().contains(comm))?;
-    Some(format!("told as a loss, {found} (all of it: {})", look.kept.display()))
+    Some(format!("reported as a loss, {found} (all of it: {})", look.kept.display()))
 }
 
 fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Result<Verdict, Trouble> {
@@ -79,7 +79,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
     let group = fence.group(&draw.word(6))?;
     let mut others = if its_writes { writes_of_others()? } else { 0.0 };
     let victim = Victim::spawn(fence.spec(&group, &comm, 1, work))?;
-    // Of `Work::Vfork`: the child computes.
+    // `Work::Vfork`, mode 2: the child computes.
     victim.ledger().word(Word::Mode).store(2, Ordering::Release);
     victim.go();
     std::thread::sleep(bars::SETTLE);
@@ -103,7 +103,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
     Ok(match (accused(&host, &comm).or_else(|| accused(&near, &comm)), crowded) {
         (Some(wrong), _) => Verdict::Wrong(Wrong::accused(format!("{wrong}; {said}"))),
         (None, _) if shown >= WAITED => Verdict::Passed,
-        // A disk is quick, and who waits for CPUs between two writes hardly waits for it.
+        // A disk is fast, and a task that waits for CPUs between two writes hardly waits for the disk.
         (None, Some(_)) if its_writes => Verdict::Again(said),
         (None, _) => Verdict::Wrong(Wrong::missed(said)),
     })

@@ -1,7 +1,7 @@
-//! What is no loss yet, on the live kernel: each rule that tells of a risk alone meets one that was made for it.
+//! Risks without a loss yet, on the live kernel: each rule that reports only risks meets a risk made for it.
 //!
-//! All is drawn; what came about is reported by the kernel's own counts, read by the test; each has its healthy twin.
-//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/risks`.
+//! All is drawn; the test reads the kernel's own counts to learn what came about; each risk has its healthy twin. `WHYSLOW_SEED` repeats a
+//! run. whyslow's documents are kept under `target/*/tmp/risks`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,26 +24,26 @@ use whyslow_faults::{Draw, Fence, Victim, bars};
 mod bpf;
 mod stand_ins;
 
-/// What was made.
+/// The risk that was made.
 #[derive(Debug, Clone, Copy, Default)]
 struct Made<'m> {
     rule: &'m str,
     healthy: bool,
-    /// Rules whose causes are right, too: what makes the risk costs time.
+    /// Rules whose causes are right, too: making the risk costs time.
     may: &'m [&'m str],
-    /// CPU seconds that it is about, by its own clock.
+    /// CPU seconds of the risk, by its own clock.
     cpu: Option<f64>,
 }
 
-/// The CPU time of a risk, times what its threads counted: samples are 5 ms apart, and the way into the call and out of it is
-/// theirs, too.
+/// Bounds of the reported CPU time, as multiples of what the threads counted: samples are 5 ms apart, and the entry into the call and the
+/// exit count, too.
 const CPU: [f64; 2] = [0.6, 1.4];
-/// Less CPU time than this is no fault yet (the rule's own threshold is 5 % of a CPU).
+/// With less CPU time it is no fault yet (the rule's own threshold is 5 % of a CPU).
 const LEAST_CPU_S: f64 = 0.3;
 
 impl Made<'_> {
-    /// The risk is told in these words, the first of which name its subject, and the twin's is not; `sight`: a task that used some CPU
-    /// beside it.
+    /// The risk must be reported in these words, the first of which name its subject; the twin's must not be. `sight`: a task that used
+    /// some CPU time beside it.
     fn expected(&self, says: &[String], sight: Sight) -> Expected {
         let rules = vec![self.rule.to_owned()];
         let answer = Answer {
@@ -69,21 +69,21 @@ impl Made<'_> {
         }
     }
 
-    /// It is none, by its own clock.
+    /// Why it is no fault, by its own clock.
     fn is_idle(&self) -> Option<String> {
         let cpu = self.cpu.filter(|cpu| !self.healthy && *cpu < LEAST_CPU_S)?;
         Some(format!("it used {cpu:.2} s of CPU only"))
     }
 }
 
-/// What a cell has made: what the risk must say, why it did not come about, what whyslow said.
+/// A cell: the risk, the words that the report must contain, why it did not come about, the run.
 type Seen<'m> = (Made<'m>, Vec<String>, Option<String>, Look);
 
 fn look(label: &str) -> Result<Look, Trouble> {
     crate::look("risks", label, &["exam"])
 }
 
-/// A cell that is made until it came about.
+/// A cell that is repeated until it came about.
 fn run<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<Seen<'m>, Trouble>) {
     rounds::run_judged(&cell, &crate::kept_in("risks"), |draw, label| {
         let fence = Fence::enter()?;
@@ -99,7 +99,7 @@ fn run<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<Seen<'m>
     });
 }
 
-/// A fault and its twin: the same, but for what makes it one.
+/// A fault and its twin, which differ only in the cause of the fault.
 fn pair<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str, bool) -> Result<Seen<'m>, Trouble>) {
     run(cell, |draw, fence, label| make(draw, fence, label, false));
     run(&format!("{cell}-twin"), |draw, fence, label| make(draw, fence, label, true));
@@ -124,7 +124,7 @@ fn root_a_cgroup_with_hardly_room_for_a_task_is_a_risk() {
     });
 }
 
-/// A program with a name of its own, in a group, that ends with us.
+/// A program with its own name, in a group; it ends with this test.
 fn program(fence: &Fence, group: &Group, name: &str, script: &str) -> Result<Child, Trouble> {
     let path = fence.dir().join(name);
     fs::copy("/bin/sh", &path)?;
@@ -159,7 +159,7 @@ fn root_processes_that_the_kernel_kills_for_their_memory_are_told() {
         group.set_memory_limit(Some(mib << 20))?;
         let _ = group.set_swappiness(0); // where there is swap; v2 has no such file
         let wants = if healthy { mib / 4 } else { mib * 3 };
-        // A string of so many bytes, in a child with the name of the program, again and again.
+        // A string of this size, in a child with the program's name, again and again.
         let script = format!(
             "while :; do (x=$(head -c {} /dev/zero | tr '\\0' x); :); sleep 0.{}; done",
             wants << 20,
@@ -171,8 +171,8 @@ fn root_processes_that_the_kernel_kills_for_their_memory_are_told() {
         let look = look(label)?;
         let kills = group.oom_kills()? - before;
         drop(program);
-        println!("{kills} kills while it looked");
-        // They come one after the other: of three one falls into the window.
+        println!("{kills} kills in the window");
+        // Kills come one after the other: of three, one falls into the window.
         let again = (!healthy && kills < 3).then(|| format!("only {kills} were killed"));
         let says = vec![group.path().to_owned(), "the kernel killed".to_owned()];
         let may: &[_] = if healthy { &[] } else { &["memory-limit"] };
@@ -227,14 +227,14 @@ fn root_a_connection_that_loses_segments_is_a_risk() {
         let before = retransmitted(victim.pid())?;
         let look = look(label)?;
         let again = retransmitted(victim.pid())? - before;
-        println!("{per_mille} of 1000 segments lost: {again} were retransmitted while it looked");
+        println!("{per_mille} of 1000 segments lost: {again} were retransmitted in the window");
         let few = (!healthy && again < 60).then(|| format!("only {again} segments were retransmitted"));
         let says = vec![inode, "TCP segments were retransmitted".to_owned()];
         Ok((Made { rule: "retransmits", healthy, ..Made::default() }, says, few, look))
     });
 }
 
-/// Segments that its network namespace retransmitted until now: `RetransSegs`, the 12th number of "Tcp:".
+/// Segments that its network namespace has retransmitted: `RetransSegs`, the 12th number of "Tcp:".
 fn retransmitted(pid: u32) -> Result<u64, Trouble> {
     let text = fs::read_to_string(format!("/proc/{pid}/net/snmp"))?;
     let line = text.lines().filter(|line| line.starts_with("Tcp: ")).nth(1).ok_or("no second line of Tcp")?;
@@ -244,7 +244,7 @@ fn retransmitted(pid: u32) -> Result<u64, Trouble> {
 #[test]
 fn root_who_keeps_the_statistics_of_bpf_programs_on_is_a_risk() {
     pair("bpf-statistics", |draw, _, label, healthy| {
-        // A program of somebody else, which pays for being counted.
+        // Another process's BPF program, which pays for the statistics.
         let pace = Duration::from_micros(draw.between(500, 2000));
         let _traffic = bpf::Filtered::begin(pace)?;
         let others = bpf::others_count();
@@ -252,13 +252,13 @@ fn root_who_keeps_the_statistics_of_bpf_programs_on_is_a_risk() {
         let look = look(label)?;
         drop(held);
         let others = others || bpf::others_count();
-        let again = others.then(|| "somebody else has them counted".to_owned());
+        let again = others.then(|| "another process has the statistics on".to_owned());
         let says = vec!["BPF run time statistics".to_owned()];
         Ok((Made { rule: "leftover-debugging", healthy, ..Made::default() }, says, again, look))
     });
 }
 
-/// The shortest time that an idle state which sleeps takes to leave on any CPU, in us.
+/// The shortest exit latency of a sleeping idle state on any CPU, in us.
 fn quickest_us() -> Option<u64> {
     let below =
         |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -273,10 +273,10 @@ fn quickest_us() -> Option<u64> {
 }
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
-/// What the file says where nobody wishes for anything (PM_QOS_CPU_LATENCY_DEFAULT_VALUE).
+/// Value of the file without any request (PM_QOS_CPU_LATENCY_DEFAULT_VALUE).
 const NO_WISH_US: i32 = 2_000_000_000;
 
-/// The strictest wish now.
+/// The strictest request now.
 fn wished() -> Result<i32, Trouble> {
     let mut bytes = [0; 4];
     fs::File::open(DEVICE)?.read_exact(&mut bytes)?;
@@ -291,7 +291,7 @@ fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
     };
     pair("idle-policy", |draw, _, label, healthy| {
         let wish = if healthy { quickest + draw.between(1, 1000) } else { draw.between(0, quickest - 1) };
-        let again = (wished()? != NO_WISH_US).then(|| "somebody else has a wish".to_owned());
+        let again = (wished()? != NO_WISH_US).then(|| "another process has a request".to_owned());
         let mut file = fs::OpenOptions::new().write(true).open(DEVICE)?;
         file.write_all(&i32::try_from(wish)?.to_ne_bytes())?;
         let look = look(label)?;

@@ -1,4 +1,4 @@
-//! A process that runs one of the suites' scripts, in namespaces of its own, and keeps a log.
+//! A process that runs a script of a suite, in namespaces of its own, and keeps a log.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
@@ -10,14 +10,14 @@ use whyslow_faults::{Draw, Fence};
 
 pub struct Script {
     child: Child,
-    /// What it writes down.
+    /// The log that it writes.
     pub log: PathBuf,
-    /// What it calls itself.
+    /// Its name.
     pub name: String,
 }
 
 impl Script {
-    /// Of Perl, called with the log, `args` and its name, after a shell has done `begin`; `unshared`: options of unshare(1).
+    /// A Perl script, called with the log, `args` and its name, after a shell has run `begin`; `unshared`: options of unshare(1).
     pub fn start(
         draw: &mut Draw,
         fence: &Fence,

@@ -1,6 +1,6 @@
-//! Clients and services over TCP, as programs are: an event loop that serves others meanwhile, and peers that never answer.
+//! Clients and services over TCP, as in real programs: an event loop that serves other clients meanwhile, and peers that never answer.
 //!
-//! What whyslow says is held against the programs' own clocks. `WHYSLOW_SEED` repeats a run.
+//! The programs' own clocks give the truth. `WHYSLOW_SEED` repeats a run.
 
 mod hang;
 mod judge;
@@ -23,10 +23,10 @@ const SERVICES: &str = include_str!("services/services.pl");
 const CLIENT: &str = include_str!("services/client.pl");
 const NEWS: &str = include_str!("services/news.pl");
 const VAIN: &str = include_str!("services/vain.pl");
-/// A whole host is looked at for so long.
+/// Window of a whole host.
 const WINDOW_S: f64 = 2.0;
 
-/// Perl's program, entered into a group of the test's.
+/// Run Perl in a group of the test.
 fn perl(fence: &Fence, label: &str, script: &str, args: &[String]) -> Vec<String> {
     let files = fence.group(label).unwrap().procs_files();
     let enter: String = files.iter().map(|file| format!("echo $$ > {}\n", file.display())).collect();
@@ -61,7 +61,7 @@ impl Drop for Services {
     }
 }
 
-/// Names, what is done for a request, and how many ask for something else meanwhile.
+/// Names, the action on a request, and how many other clients send requests meanwhile.
 struct Drawn {
     names: [String; 3],
     act: &'static str,
@@ -85,13 +85,13 @@ impl Drawn {
         Drawn { names, act, ms: draw.between(20, 60), clients: draw.between(0, 3), unix: draw.one_in(3) }
     }
 
-    /// Of a loop that serves several through unix sockets nobody tells whose answer comes next.
+    /// For a loop that serves several clients through unix sockets, it is not visible whose answer comes next.
     fn of_whom_it_is_told(self) -> Self {
         Drawn { unix: self.unix && self.clients == 0, ..self }
     }
 
-    /// How a client waits. Looks with a timeout end long before the answer, and long after: one that comes while it is about to look again
-    /// ends no wait.
+    /// How a client waits. Polls with a timeout end long before the answer or long after it: an answer that comes between two polls ends no
+    /// wait.
     fn way(&self, draw: &mut Draw) -> String {
         match draw.pick(&["read", "select", "looks"]) {
             "looks" => format!("looks={}", self.ms as f64 * 0.37e-3),
@@ -112,19 +112,19 @@ impl Drawn {
     }
 }
 
-/// What whyslow said.
+/// whyslow's answer.
 struct Answer {
     document: Value,
-    /// What the command printed that it ran.
+    /// Output of the command that it ran.
     before: String,
-    /// CPU time, by the kernel.
+    /// CPU time, by the kernel's account.
     used: Duration,
 }
 
-/// The longest question takes a few seconds.
+/// The longest request takes a few seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What `whyslow ARGS` said.
+/// The answer of `whyslow ARGS`.
 fn whyslow(fence: &Fence, args: &[String]) -> Result<Answer, Trouble> {
     let said = fence.dir().join("said");
     let mut child = Command::new(whyslow_faults::program!());
@@ -159,7 +159,7 @@ fn chains(fence: &Fence) -> Result<Answer, Trouble> {
     whyslow(fence, &["chains", "--for", &length, "--json"].map(str::to_owned))
 }
 
-/// A client of its own, until it is dropped.
+/// A separate client that runs until it is dropped.
 struct Client(Child);
 
 impl Client {
@@ -177,7 +177,7 @@ impl Drop for Client {
     }
 }
 
-/// A client that asks for longer than anybody looks, what is true of it, and what was drawn.
+/// A client whose request outlasts the window, the truth about it, and what was drawn.
 fn asks(drawn: &Drawn, services: &Services, fence: &Fence, draw: &mut Draw) -> (Client, OfHost, String) {
     let (client, way) = (format!("asks-{}", draw.word(5)), drawn.way(draw));
     let args = [services.at.clone(), "100000".to_owned(), way.clone(), client.clone()];
@@ -188,7 +188,7 @@ fn asks(drawn: &Drawn, services: &Services, fence: &Fence, draw: &mut Draw) -> (
     (started, expected, what)
 }
 
-/// What is right or wrong with answers, and all that somebody needs who has to find out why.
+/// Verdicts on answers, with all data for debugging.
 struct Judged {
     right: Result<(), Wrong>,
     /// What was drawn.
@@ -196,10 +196,10 @@ struct Judged {
     answers: Vec<Answer>,
 }
 
-/// Others that take so much of the CPUs are waited for, too.
+/// Above this share of the CPUs, the client waits for other tasks, too.
 const CROWDED: f64 = 0.2;
 
-/// A cell: what is said beside others' work proves nothing, and is made again.
+/// A cell: with too much other load a result proves nothing, and the cell is made again.
 fn cell(name: &str, make: impl Fn(&Fence, &mut Draw) -> Result<Judged, Trouble>) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("services");
     rounds::run_judged(&name, &dir, |draw, _| {
@@ -221,7 +221,7 @@ fn cell(name: &str, make: impl Fn(&Fence, &mut Draw) -> Result<Judged, Trouble>)
     });
 }
 
-/// The number behind a word.
+/// The number after a word.
 fn after(said: &str, word: &str) -> f64 {
     let mut words = said.split_whitespace().skip_while(|at| *at != word);
     words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {word} in {said:?}"))
@@ -256,7 +256,7 @@ fn root_an_attached_client_waits_for_its_service() {
     });
 }
 
-/// Clients that think, and a service that waits for them: nobody lost anything.
+/// Clients that think, and a service that waits for them: no task lost time.
 #[test]
 fn root_a_loop_that_waits_for_requests_has_no_chain() {
     cell("idle-services", |fence, draw| {
@@ -291,11 +291,11 @@ fn root_polls_that_nobody_answers_name_the_address() {
     });
 }
 
-/// Nobody is followed: who has asked, and waits, has a chain all the same.
+/// No process is followed here: a client that waits for its answer has a chain all the same.
 #[test]
 fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
     cell("host-services", |fence, draw| {
-        // Nobody says when something was sent through a unix socket: there a service has to be asleep when it is asked.
+        // The kernel does not tell when data was sent through a unix socket: the service must be asleep when a request arrives.
         let drawn = Drawn { unix: false, ..Drawn::of(draw) };
         let services = drawn.start(fence, draw);
         let (_client, expected, what) = asks(&drawn, &services, fence, draw);

@@ -1,4 +1,4 @@
-//! A file system in memory that a test has for itself.
+//! A small file system in memory that belongs to one test.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use whyslow_faults::Fence;
 
-/// In a folder of the fence's.
+/// Its mount point, in a folder of the fence.
 pub struct Small(pub PathBuf);
 
 impl Small {

@@ -1,9 +1,9 @@
 //! Programs that spin and programs that work, on the live kernel: whyslow against the programs' own clocks.
 //!
-//! Each test starts one program of the zoo (crates/faults), alone or beside 20 busy processes, and lets whyslow look for
-//! `bars::WINDOW_S` seconds. A spinner must be found: the process, its threads and runtime, and how much CPU would come
-//! back. An honest program must not be accused. Each row of the table says what was reported and what was true; all rows are
-//! kept under `target/*/tmp/spin`, with what whyslow said.
+//! Each test starts one program of the set (crates/faults), alone or beside 20 busy processes, and runs whyslow for `bars::WINDOW_S`
+//! seconds. whyslow must find a spinner: the process, its threads and runtime, and the reclaimable CPU time. It must not accuse an
+//! honest program. Each row of the table shows what was reported and what was true; all rows are kept under `target/*/tmp/spin`, with
+//! whyslow's documents.
 //!
 //! `WHYSLOW_SEED` repeats a run.
 
@@ -33,7 +33,7 @@ macro_rules! programs {
             }
         })*
 
-        /// All of them: what holds for each cell is asked of these.
+        /// All programs: a test checks that each cell meets the conditions of every cell.
         const PROGRAMS: &[Program] = &[$($program),*];
 
         #[test]

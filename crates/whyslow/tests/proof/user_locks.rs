@@ -1,9 +1,8 @@
-//! Locks of user space and waits for children on the live kernel: whyslow against the clock of who waits.
+//! User-space locks and waits for children on the live kernel: whyslow against the waiter's clock.
 //!
-//! Each cell makes a program (crates/faults, `user_lock`) that waits, by its own clock, for what a known holder has: a mutex of the
-//! C library, a lock on a file; for each other in a cycle; for its children until an alarm of its own. `run`, or `attach`
-//! where nothing ends the wait, must name the holder, what it did meanwhile, and the share. A pool without work has no chain.
-//! `WHYSLOW_SEED` repeats a run.
+//! Each cell makes a program (crates/faults, `user_lock`) that waits, by its own clock, for something with a known holder: a mutex of the C
+//! library, a lock on a file; for each other in a cycle; for its children until its own alarm. `run`, or `attach` where nothing ends the
+//! wait, must name the holder, what it did meanwhile, and the share. A pool without work has no chain. `WHYSLOW_SEED` repeats a run.
 
 mod judge;
 mod look;
@@ -23,7 +22,7 @@ enum Cell {
     Parent,
     Idle,
     Free,
-    /// Seen on a whole host.
+    /// In a document about the whole host.
     HeldOnHost(Held),
     FreeOnHost,
 }

@@ -1,5 +1,5 @@
-//! A recording of a host of any size, drawn from a seed: every table has rows, and rows point to each other as those of a
-//! real host do. What it means is not known: it is for time, memory and panics. (`tests/hosts` knows the truth.)
+//! A recording of a host of any size, drawn from a seed: every table has rows, and rows refer to each other as on a real host. It has no
+//! known truth: it is for time, memory and panics. (`tests/hosts` knows the truth.)
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use whyslow_model::timeline::{
 };
 use whyslow_model::{FileSnapshot, Meta, Recording};
 
-/// How large.
+/// The size of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub tasks: u32,
@@ -29,7 +29,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// A part of this size: 1 in `n` of everything.
+    /// A part of this size: one `n`th of everything.
     #[must_use]
     pub fn part(self, n: u32) -> Size {
         Size {
@@ -92,7 +92,7 @@ pub fn recording(size: Size, seed: u64) -> Recording {
 fn task(i: u32, size: Size, draw: &mut Draw) -> Task {
     let (exec, ready) = (draw.between(0, 4) * S / 2, draw.between(0, 4) * S / 2);
     let tgid = FIRST_PID + i / 4 * 4;
-    // The throttled groups come last, and have their part of the tasks.
+    // The throttled groups come last, and have their share of the tasks.
     let group = u64::from(size.cgroups)
         - draw
             .between(1, u64::from(size.cgroups.min(2 * size.throttled)).max(1))
@@ -331,14 +331,14 @@ fn other_end(size: Size, draw: &mut Draw) -> OtherEnd {
     }
 }
 
-/// Some have many.
+/// Some tasks have many.
 fn request(i: u32, size: Size, draw: &mut Draw) -> Request {
     let tgid = process_of(FIRST_PID + if draw.one_in(2) { i } else { i % 8 });
     let peer = draw.one_in(2).then(|| "10.0.0.7:5432".to_owned());
     Request { tgid, peer, connecting: draw.one_in(9), other_end: other_end(size, draw) }
 }
 
-/// Each thread waits for others and wakes them: rows of a thread touch. The last wait of some lasts.
+/// Each thread waits for other threads and wakes them up: rows of a thread are adjacent. The last wait of some threads does not end.
 fn spans(size: Size, draw: &mut Draw) -> Vec<Span> {
     let threads = (size.spans / 20).clamp(1, size.tasks.max(1));
     let mut all = Vec::with_capacity(size.spans as usize);
@@ -558,7 +558,7 @@ fn spin(pid: u32, draw: &mut Draw) -> Spin {
     }
 }
 
-/// Kernel files at both ends, with a column or a line for each CPU where the kernel has one.
+/// Kernel files at both ends of the window, with a column or a line for each CPU where the kernel has one.
 fn snapshots(size: Size, draw: &mut Draw) -> Vec<FileSnapshot> {
     let mut all = Vec::new();
     for end in [0, 1_u64] {

@@ -1,4 +1,4 @@
-//! The largest host that must be told of within five seconds and a GiB.
+//! The largest host that must be reported within five seconds and a GiB.
 
 use super::host::Size;
 

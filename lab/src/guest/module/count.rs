@@ -1,4 +1,4 @@
-//! What the module says it did.
+//! The module's own account.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 pub struct Count {
     /// The verb of its line: irqs, idle, lock, work, file, msr, pace.
     pub what: String,
-    /// Of a lock, a work item or a file.
+    /// The name of a lock, a work item or a file.
     pub name: Option<String>,
     /// The kernel thread.
     pub by: Option<String>,
     /// The CPU.
     pub cpu: Option<u32>,
-    /// How many readers are in the file now.
+    /// Number of readers in the file now.
     pub inside: u64,
     /// How often it has ended.
     pub times: u64,
-    /// All times together.
+    /// Sum of all times.
     pub total: Duration,
     /// The longest time.
     pub longest: Duration,

@@ -1,4 +1,4 @@
-//! What the module can be told to do.
+//! The module's orders.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Count;
 
-/// What somebody does while the time passes.
+/// What a thread does while the time passes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meanwhile {
     /// Sleeps, uninterruptibly.
     Sleep,
     /// Stays on a CPU.
     Spin,
-    /// Waits for another lock, later in the order of locks, and sleeps for the time when it has it no more.
+    /// Waits for another lock, later in the order of locks, and sleeps for the time after it released that lock.
     Take(Grip),
 }
 
@@ -27,7 +27,7 @@ pub struct Grip {
     pub shared: bool,
 }
 
-/// Who keeps interrupts off.
+/// The context that keeps interrupts off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interrupter {
     /// A kernel thread of this name, bound to the CPU.
@@ -43,7 +43,7 @@ pub enum Act {
     Sleep(Duration),
     /// Stays on a CPU in the kernel that long.
     Spin(Duration),
-    /// Takes the lock, sleeps with it that long, drops it.
+    /// Acquires the lock, sleeps with it that long, releases it.
     Take(Grip, Duration),
     /// Queues the work item and flushes it.
     Flush(String),
@@ -67,35 +67,35 @@ pub enum When {
 pub enum Fault {
     /// Interrupts are off on a CPU again and again.
     IrqsOff {
-        /// Where; one fault of the kind for a CPU.
+        /// The CPU; at most one such fault for each CPU.
         cpu: u32,
         /// At most 1 s.
         lasts: Duration,
-        /// From begin to begin.
+        /// From start to start.
         every: Duration,
-        /// Who does it.
+        /// The context that does it.
         by: Interrupter,
     },
     /// Waking from an idle state takes longer. One fault of the kind at a time.
     LateWake {
-        /// Where.
+        /// The CPUs.
         cpus: Vec<u32>,
         /// The first state that is slow to leave.
         from: u32,
         /// At most 1 s.
         lasts: Duration,
     },
-    /// A kernel thread keeps a lock again and again.
+    /// A kernel thread acquires and holds a lock again and again.
     Held {
-        /// What it keeps.
+        /// The lock that it holds.
         grip: Grip,
         /// At most 10 s.
         lasts: Duration,
-        /// From begin to begin.
+        /// From start to start.
         every: Duration,
         /// The thread's name.
         by: String,
-        /// What it does with the lock in hand.
+        /// What it does while it holds the lock.
         meanwhile: Meanwhile,
     },
     /// A work item on the system's work queue takes that long whenever it runs.
@@ -113,21 +113,21 @@ pub enum Fault {
     File {
         /// In the module's folder.
         name: String,
-        /// What reading does.
+        /// What a read does.
         act: Act,
     },
-    /// An emulated P-state MSR. On before acpi-cpufreq is loaded, off when it is gone.
+    /// An emulated P-state MSR. Turned on before acpi-cpufreq is loaded, off when that is unloaded.
     PStateMsr {
         /// 5.10 asks each CPU for its frequency when /proc/cpuinfo or scaling_cur_freq is read.
         aperf: bool,
     },
     /// A share of the time is burned in a timer's interrupt. One fault of the kind at a time.
     SlowCpu {
-        /// Where.
+        /// The CPUs.
         cpus: Vec<u32>,
         /// The share, 1 to 90: a loop takes 100 / (100 - percent) times as long.
         percent: u32,
-        /// A burn each.
+        /// Time between two burns.
         every: Duration,
         /// When.
         when: When,
@@ -207,7 +207,7 @@ impl Fault {
         }
     }
 
-    /// The function of the module in which the time passes: what a stack names.
+    /// The function of the module in which the time passes, as a stack names it.
     pub fn function(&self) -> &str {
         match self {
             Self::IrqsOff { by: Interrupter::Thread(_), .. } => "sort_rows",
@@ -221,7 +221,7 @@ impl Fault {
         }
     }
 
-    /// What the module says of it: of all its CPUs together.
+    /// The module's account of it, all CPUs together.
     pub fn count(&self, counts: &[Count]) -> Count {
         let mut sum = Count { what: self.verb().into(), ..Count::default() };
         for count in counts.iter().filter(|count| self.is_in(count)) {

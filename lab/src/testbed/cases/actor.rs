@@ -1,7 +1,7 @@
-//! The processes of a case: this program, started again under a drawn name, doing one act until it is told to stop.
+//! The processes of a case: this program, started again under a drawn name, doing one act until the harness stops it.
 //!
-//! How an act behaves is one number, its mode, that the harness may change at any time: 0 is healthy. What it did
-//! is in a ledger of two slots: pieces of work in the first, notes (moment, number) in the second.
+//! One number, its mode, controls an act; the harness may change it at any time: 0 is healthy. Its record is a ledger of two slots: pieces
+//! of work in the first, notes (moment, number) in the second.
 
 mod pen;
 
@@ -26,17 +26,17 @@ use super::{churn, cpu_latency, slow_cpu, stall, sys};
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
 const NOTES: usize = 1;
-/// Between two looks at the CPU's clock: short beside a piece of work, long beside the look.
+/// Instructions between two reads of the CPU's clock: short compared with a piece of work, long compared with the read.
 const INSTRUCTIONS: u64 = 20_000;
-/// A process that makes thousands of cgroups in an emulated guest needs its time.
+/// A process that makes thousands of cgroups in an emulated guest needs this long.
 const READY_WITHIN: Duration = Duration::from_secs(150);
 
-/// What a process does.
+/// The act of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Act {
-    /// Nothing, in a network namespace of its own, whose device spreads packets over CPUs as a mask says.
+    /// None; it owns a network namespace whose device spreads packets over CPUs according to a mask.
     FarEnd(stall::FarEnd),
-    /// Sends a packet at each tick and notes when its answer came.
+    /// Sends a packet at each tick and records when its answer arrived.
     Ping(stall::Ping),
     /// Makes cgroups that outlive their removal, then maps and unmaps a file.
     Remap(stall::Remap),
@@ -48,7 +48,7 @@ pub enum Act {
     Churn(churn::Churn),
     /// Computes for so many microseconds and ends.
     Burn(u64),
-    /// Reads something of every CPU in turn.
+    /// Queries every CPU in turn.
     AskCpus(cpu_latency::AskCpus),
     /// System calls for a while, sleep for a while.
     Calls(cpu_latency::Calls),
@@ -70,7 +70,7 @@ pub struct Order {
     pub act: Act,
     /// `cgroup.procs` files to join first.
     pub join: Vec<PathBuf>,
-    /// CPUs it may use; none named: all.
+    /// CPUs that it may use; an empty list: all.
     pub cpus: Vec<usize>,
     /// Its real-time priority, if it has one.
     pub real_time: Option<i32>,
@@ -78,7 +78,7 @@ pub struct Order {
     pub nice: i32,
     /// A network namespace of its own.
     pub own_network: bool,
-    /// Its life ends after so many seconds, whatever happens.
+    /// Its life ends after this many seconds, whatever happens.
     pub lifetime_s: u32,
     ledger: i32,
 }
@@ -100,28 +100,28 @@ impl Order {
         }
     }
 
-    /// On this CPU only.
+    /// Bind it to this CPU.
     #[must_use]
     pub fn on(mut self, cpu: usize) -> Self {
         self.cpus = vec![cpu];
         self
     }
 
-    /// In these cgroups.
+    /// Start it in these cgroups.
     #[must_use]
     pub fn within(mut self, procs: Vec<PathBuf>) -> Self {
         self.join = procs;
         self
     }
 
-    /// In a network namespace of its own.
+    /// Start it in a network namespace of its own.
     #[must_use]
     pub fn apart(mut self) -> Self {
         self.own_network = true;
         self
     }
 
-    /// Start it and wait until it says that it is ready.
+    /// Start it and wait until it reports that it is ready.
     pub fn start(mut self) -> io::Result<Actor> {
         let ledger = Ledger::new(2)?;
         self.ledger = ledger.descriptor();
@@ -140,7 +140,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Behave like this from now on; 0 is healthy.
+    /// Change the mode from now on; 0 is healthy.
     pub fn set_mode(&self, mode: u64) {
         self.process.ledger().word(Word::Mode).store(mode, Ordering::Release);
     }
@@ -156,7 +156,7 @@ impl Actor {
         self.process.comm()
     }
 
-    /// What it noted in a span.
+    /// Its notes in a span.
     #[must_use]
     pub fn notes(&self, span: Span) -> Vec<(u64, u64)> {
         let mut all = self.process.ledger().notes(NOTES);
@@ -167,13 +167,13 @@ impl Actor {
     /// Pieces of work a second.
     #[must_use]
     pub fn rate(&self, span: Span) -> f64 {
-        // The slot of the notes holds no counts of work: only that of the work is asked.
+        // The slot of the notes has no counts of work: read only the slot of the work.
         let ledger = self.process.ledger();
         let done = ledger.done_at(WORK, span.to) - ledger.done_at(WORK, span.from);
         done / span.length().as_secs_f64().max(1e-9)
     }
 
-    /// Wait until it has noted something after `since`.
+    /// Wait until it has recorded a note after `since`.
     pub fn until_noted(&mut self, since: u64, within: Duration) -> io::Result<()> {
         self.process.until("note anything", within, |ledger| {
             ledger.notes(NOTES).last().is_some_and(|(at, _)| *at > since)
@@ -185,8 +185,8 @@ impl Actor {
     }
 }
 
-/// Be the actor that the environment describes, for the rest of this process's life. Else return. To be called first
-/// in `main`, before there is a second thread.
+/// Be the actor that the environment describes, for the rest of this process's life. Without it, return. `main` must call this first,
+/// before there is a second thread.
 pub fn become_if_asked() {
     let Some(text) = std::env::var_os(ENV) else { return };
     let order = serde_json::from_slice::<Order>(text.as_encoded_bytes());
@@ -250,13 +250,14 @@ fn live(order: &Order) -> io::Result<()> {
 }
 
 fn burn(us: u64) {
-    // CPU time, not time: a program that waits for a CPU has not done its work yet.
+    // CPU time, not wall time: a program that waits for a CPU has not done its work yet.
     while sys::cpu_time_ns(0).is_ok_and(|used| used < us.saturating_mul(1000)) {
         std::hint::black_box(us);
     }
 }
 
-/// An emulated CPU does more or less in its time as the host is idle or busy; its time is what others can take from it.
+/// Pieces are measured in CPU time: an emulated CPU does more or less work in the same time, as the host is idle or busy, and other tasks
+/// take its time.
 fn busy(us: u64, mut pen: Pen) -> io::Result<()> {
     pen.ready();
     let mut due = sys::cpu_time_ns(0)?;

@@ -1,5 +1,5 @@
-//! Schedulers of a language's runtime that spin while they have nothing to do: an Erlang VM with pairs of processes that
-//! run ping-pong with idle gaps. How long schedulers spin is an argument of the VM, so that the fault is another VM.
+//! Schedulers of a language runtime that spin while they have no work: an Erlang VM with pairs of processes that play ping-pong with idle
+//! gaps. The spin time of schedulers is an argument of the VM, so the fault is another VM.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,9 +23,9 @@ use crate::testbed::part::{Facts, Part, Proof, Setting};
 /// Debian's erlang-base.
 const PROGRAM: &str = "/usr/bin/erl";
 const STARTS_WITHIN: Duration = Duration::from_secs(40);
-/// A round trip costs so many times the CPU.
+/// The CPU time of a round trip must be so many times as large.
 const LEAST_RATIO: f64 = 1.5;
-/// A VM that has just begun still loads and compiles.
+/// A VM that has just started still loads and compiles.
 const WARM: u64 = 5;
 
 /// What is drawn.
@@ -72,7 +72,7 @@ impl Vm {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let procs = group.procs_files();
         let procs = procs.iter().map(|path| sys::c_path(path)).collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+        // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
         unsafe {
             command.pre_exec(move || {
                 sys::die_with_parent()?;
@@ -112,7 +112,7 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        // A child that has not been waited for: no other process can have its pid.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -143,9 +143,9 @@ struct Running {
     name: String,
     group: Group,
     vm: Option<Vm>,
-    /// The VM that whyslow looks at; the one before it and the one after it are others.
+    /// The VM that whyslow observes; the VMs before and after it are others.
     spinner: u32,
-    /// Those of VMs that have ended, too.
+    /// Samples of all VMs, including those that have ended.
     samples: Vec<Arc<Mutex<Vec<Sample>>>>,
 }
 

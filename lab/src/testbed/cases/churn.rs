@@ -1,9 +1,9 @@
-//! Jobs that each make a cgroup, run a program in it in namespaces of its own, and remove it: on kernels before 6.3 an
-//! IPC namespace takes a grace period of RCU to go, one after the other, and everything that makes or removes a cgroup
-//! waits behind what waits for them.
+//! Jobs that each make a cgroup, run a program in it in namespaces of its own, and remove the cgroup: on kernels before 6.3 the removal of
+//! an IPC namespace takes an RCU grace period, one namespace after the other, and everything that makes or removes a cgroup waits behind
+//! the tasks that wait for these removals.
 //!
-//! Two accelerators: processes that only make IPC namespaces and leave them, and thousands of idle cgroups, which stand
-//! for the undead ones of a big host. The healthy form makes UTS namespaces: same load, and these go at once.
+//! Two accelerators: processes that only make IPC namespaces and leave them, and thousands of idle cgroups, which stand for the dying
+//! cgroups of a large host. The healthy form makes UTS namespaces: the same load, and the kernel removes these at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,26 +29,26 @@ const LEAST_RATIO: f64 = 2.5;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Name of those that run jobs.
+    /// Name of the processes that run jobs.
     pub worker: String,
-    /// How many of them.
+    /// Number of them.
     pub workers: u64,
     /// Sleep between two jobs.
     pub think_ms: u64,
-    /// Name of those that only make namespaces.
+    /// Name of the processes that only make namespaces.
     pub churner: String,
-    /// How many of them.
+    /// Number of them.
     pub churners: u64,
     /// Sleep between two namespaces.
     pub churn_every_ms: u64,
-    /// Cgroups in which nothing ever happens.
+    /// Cgroups in which nothing happens.
     pub idle_groups: u64,
-    /// The same on a kernel that takes no harm from it.
+    /// The same on a kernel without the problem.
     #[serde(default)]
     pub twin: bool,
 }
 
-/// Makes a cgroup, runs a program in it in a new namespace, removes it; notes how long that took.
+/// Makes a cgroup, runs a program in it in a new namespace, removes it; records how long that took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Jobs {
     pub dir: PathBuf,
@@ -57,13 +57,13 @@ pub struct Jobs {
     pub work_us: u64,
 }
 
-/// Makes a namespace and leaves the last.
+/// Makes a namespace and leaves the previous one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Churn {
     pub every_ms: u64,
 }
 
-/// The namespace that a mode stands for.
+/// The kind of namespace for a mode.
 fn namespace(mode: u64) -> i32 {
     if mode == 0 { libc::CLONE_NEWUTS } else { libc::CLONE_NEWIPC }
 }
@@ -77,7 +77,7 @@ impl Jobs {
             let dir = self.dir.join(format!("{}-{job}", self.name));
             fs::create_dir(&dir)?;
             self.run(&dir, namespace(pen.mode()), &environment)?;
-            // The member has been waited for, and may still be on its way out.
+            // The member has been waited for, but may not have left the cgroup yet.
             while fs::remove_dir(&dir).is_err_and(|err| err.kind() == io::ErrorKind::ResourceBusy) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -115,7 +115,7 @@ impl Churn {
     }
 }
 
-/// Before whyslow comes, which takes a whole emulated CPU: what is healthy is healthy then.
+/// Measured before whyslow starts, which uses a whole emulated CPU: that is the healthy time.
 const ALONE_NS: u64 = 10_000_000_000;
 
 /// The processes of one run.
@@ -155,8 +155,8 @@ impl Running {
         self.workers.iter().map(|worker| worker.rate(span)).sum()
     }
 
-    /// Time of a job, think time not counted. By how many were done, not by how long those that were done took: one
-    /// that hangs through the window would not be counted at all.
+    /// Time of a job without its think time, computed from the number of jobs, not from the length of finished jobs: a job that hangs
+    /// through the whole window would otherwise not count at all.
     fn time_of_a_job(&self, span: Span) -> f64 {
         let each = self.workers.len() as f64 / self.rate(span).max(1e-3);
         (each - self.spec.think_ms as f64 / 1e3).max(1e-4)
@@ -184,7 +184,7 @@ impl Part for Running {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        // After the fault thousands of namespaces still wait to go: only the time before it is without.
+        // After the fault thousands of namespaces still wait for removal: only the time before it is healthy.
         let before = without.first().copied().ok_or("there is no time without the fault")?;
         let alone = Span { from: self.imposed_at, to: self.imposed_at.saturating_add(ALONE_NS) };
         let (with, usual) = (self.time_of_a_job(window), self.time_of_a_job(before));

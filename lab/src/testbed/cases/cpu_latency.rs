@@ -1,5 +1,5 @@
-//! A program asks every CPU in turn, by an interrupt, and spins until it answers; one CPU answers late, because it
-//! wakes slowly from a deep idle state, or because somebody keeps interrupts off there.
+//! A program sends an interrupt to every CPU in turn, and spins until the CPU answers; one CPU answers late, because it wakes up slowly
+//! from a deep idle state, or because a task keeps interrupts off there.
 
 mod acts;
 
@@ -28,32 +28,32 @@ use acts::Answer;
 
 /// The late CPU's answers must take so many times as long.
 const LEAST_RATIO: f64 = 3.0;
-/// ... of all CPUs at once, where the kernel itself sleeps 10 ms to count their cycles.
+/// ... for a query of all CPUs at once, in which the kernel itself sleeps 10 ms to count their cycles.
 const LEAST_RATIO_OF_ALL: f64 = 1.5;
 
-/// Between two rounds of a program: time enough for a CPU to go idle.
+/// Time between two rounds of a program: long enough for a CPU to become idle.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers faster than this are nobody's trouble.
+/// Faster answers cause no problem.
 const QUIET_S: f64 = 0.003;
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Name of the program that asks.
+    /// Name of the program that queries.
     pub reader: String,
-    /// What it reads of each CPU.
+    /// What it reads from each CPU.
     pub ask: Ask,
-    /// How often it goes around.
+    /// Interval of its rounds.
     pub every_ms: u64,
-    /// Name of work that the CPUs have at times.
+    /// Name of work that runs on the CPUs at times.
     pub other: String,
-    /// The CPU that is late.
+    /// The late CPU.
     pub cpu: usize,
-    /// Why.
+    /// Why it is late.
     pub by: By,
-    /// Name of a program that reads each CPU's frequency so many times and ends: `{program}`, told `{words}`.
+    /// Name of a program that reads each CPU's frequency so many times and ends: `{program}`, with the arguments `{words}`.
     #[serde(default)]
     pub program: Option<Program>,
     /// Same load, and the CPU is not late.
@@ -65,18 +65,18 @@ pub struct Spec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum By {
-    /// It takes long to wake.
+    /// It wakes up slowly.
     Idle {
         /// From this idle state on.
         state: u32,
-        /// So long.
+        /// For this long.
         wake_us: u64,
     },
     /// A kernel thread keeps interrupts off.
     IrqsOff {
-        /// So long each time ...
+        /// For this long each time ...
         for_us: u64,
-        /// ... so often.
+        /// ... at this interval.
         every_us: u64,
         thread: String,
     },
@@ -90,15 +90,15 @@ pub struct Program {
     rounds: usize,
 }
 
-/// What sends an interrupt to a CPU and spins until it is answered.
+/// A read that sends an interrupt to a CPU and spins until the CPU answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
     /// Its frequency in sysfs.
     Frequency,
-    /// A counter of it (perf).
+    /// A perf counter of the CPU.
     Counter,
-    /// /proc/cpuinfo, which asks all CPUs at once: on 5.10, of CPUs that count their real cycles.
+    /// /proc/cpuinfo, which queries all CPUs at once: on 5.10, for CPUs that count their real cycles.
     Cpuinfo,
 }
 
@@ -118,7 +118,7 @@ impl Spec {
         }
     }
 
-    /// What an answer can ask for, beside what is asked for always.
+    /// Further names that an answer can refer to.
     fn reported(&self, testbed: &TestBed, cpus: &[usize]) -> Result<BTreeMap<String, String>, Trouble> {
         let others: Vec<String> =
             cpus.iter().filter(|cpu| **cpu != self.cpu).map(ToString::to_string).collect();
@@ -134,7 +134,7 @@ impl Spec {
         }
         if let Some(program) = &self.program {
             let path = testbed.dir.join(&program.name);
-            // In a file of its own it can have any name.
+            // A copy in a separate file can have any name.
             fs::copy(std::env::current_exe()?, &path).map_err(|err| format!("copy this program: {err}"))?;
             let files = cpus.iter().map(|cpu| policies::present_frequency(*cpu).display().to_string());
             names.insert("program".to_owned(), path.display().to_string());
@@ -154,8 +154,8 @@ pub fn ask(rounds: usize, files: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Devices interrupt other CPUs than the late one: where there are many they do, and who looks is to wait for who is asked, not for
-/// the server of the guest's files. Lines that cannot be moved stay.
+/// Move device interrupts to other CPUs than the late one: the reader must wait for the CPU that it queries, not for the server of the
+/// guest's files. Interrupts that cannot be moved stay.
 fn serve_elsewhere(names: &BTreeMap<String, String>) {
     let Some(others) = names.get("others") else { return };
     for line in fs::read_dir("/proc/irq").into_iter().flatten().flatten() {
@@ -163,7 +163,7 @@ fn serve_elsewhere(names: &BTreeMap<String, String>) {
     }
 }
 
-/// A CPU with interrupts off is late for part of the time only, and so is one that has other work, too.
+/// A CPU with interrupts off is late for part of the time only, and so is a CPU that also has other work.
 fn mean(answers: &[f64]) -> f64 {
     answers.iter().sum::<f64>() / answers.len().max(1) as f64
 }
@@ -195,7 +195,7 @@ impl Setting for Spec {
         if self.ask == Ask::Cpuinfo {
             serve_elsewhere(&names);
         }
-        // Who asks all at once waits for the late one.
+        // A query of all CPUs at once waits for the late one.
         let cpus = if self.ask == Ask::Cpuinfo { vec![self.cpu] } else { cpus };
         let group = testbed.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
@@ -208,14 +208,14 @@ impl Setting for Spec {
 }
 
 impl Running {
-    /// How late the ticks of both came, in seconds.
+    /// Lateness of the ticks of both, in seconds.
     fn ticks(&self, span: Span) -> Vec<f64> {
         let notes = [&self.reader, &self.other].into_iter().flat_map(|actor| actor.notes(span));
         let answers = notes.map(|(_, what)| Answer::unpacked(what)).filter(Answer::is_of_timer);
         answers.map(|answer| answer.ns as f64 / 1e9).collect()
     }
 
-    /// What they lost in the window: where interrupts are off, timers come late, too.
+    /// Their loss in the window: where interrupts are off, timers are late, too.
     fn lost(&self, window: Span, without: &[Span], usual: f64) -> f64 {
         let beyond =
             |took: Vec<f64>, usual: f64| took.iter().map(|took| (took - usual).max(0.0)).sum::<f64>();
@@ -233,7 +233,7 @@ impl Running {
         if self.spec.ask == Ask::Cpuinfo { LEAST_RATIO_OF_ALL } else { LEAST_RATIO }
     }
 
-    /// Times of the answers of the late CPU to another, or of all others, in seconds.
+    /// Times of the answers of the late CPU to other CPUs, or of all other CPUs, in seconds.
     fn answers(&self, span: Span, late: bool) -> Vec<f64> {
         let answers = self.reader.notes(span).into_iter().map(|(_, what)| Answer::unpacked(what));
         let of = answers.filter(|answer| {

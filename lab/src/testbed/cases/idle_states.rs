@@ -1,4 +1,4 @@
-//! The idle states of a guest that has a table of lab/acpi.
+//! The idle states of a guest with a table of lab/acpi.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A memory cgroup of a case's own, for cgroups that come and go in it.
+//! A memory cgroup that belongs to a case, for cgroups that come and go in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use whyslow_faults::rounds::Trouble;
 
 use crate::testbed::TestBed;
 
-/// Inside the fence, and removed with all that is in it. What members write to `HOME` is the way out of a child.
+/// A cgroup inside the fence, removed with everything in it. Members leave a child by moving to `HOME`.
 pub struct Room {
     group: Group,
     root: PathBuf,
     dir: PathBuf,
 }
 
-/// The child for processes that are in no other: on v2 a cgroup with controlled children has no members itself.
+/// The child for all other processes: on v2 a cgroup with controlled children has no members itself.
 pub const HOME: &str = "home";
 
 impl Room {
-    /// Make one. The kernel keeps some 10 KB for each cgroup and counts them for the parent: the fence's limit on
-    /// memory is not meant for that, and goes.
+    /// Make it. The kernel keeps about 10 KB for each cgroup and charges the parent: the fence's memory limit is not meant for that, and is
+    /// lifted.
     pub fn make(testbed: &TestBed, draw: &mut Draw) -> Result<Self, Trouble> {
         let here = Hierarchies::here()?;
         let place = here.places().iter().find(|place| place.controller == Controller::Memory);
@@ -56,7 +56,7 @@ impl Room {
         self.group.path()
     }
 
-    /// What its processes join.
+    /// The files that its processes join.
     #[must_use]
     pub fn procs(&self) -> PathBuf {
         self.dir.join(HOME).join("cgroup.procs")

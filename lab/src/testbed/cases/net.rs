@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them. It goes with the processes that live in them.
+//! Two network namespaces with a cable between them. The cable disappears with the processes in them.
 
 use std::fs::File;
 use std::io;
@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 
 use super::sys;
 
-/// One end of a cable.
+/// One end of the cable.
 #[derive(Debug, Clone)]
 pub struct End {
     /// A process in its network namespace.
     pub pid: u32,
     pub device: String,
-    /// Its address, of a network of 256.
+    /// Its address, in a network of 256 addresses.
     pub address: Ipv4Addr,
 }
 
-/// Lay a veth cable between the namespaces of two processes.
+/// Make a veth pair between the namespaces of two processes.
 pub fn cable(from: &End, to: &End) -> io::Result<()> {
     let add = ["link", "add", &from.device, "type", "veth", "peer", "name", &to.device, "netns"];
     run_in(from.pid, "ip", &[&add[..], &[&to.pid.to_string()]].concat())?;
-    // The far end first: what is sent as soon as there is a way arrives.
+    // The far end first: a packet that is sent as soon as there is a route then arrives.
     for end in [to, from] {
         let address = format!("{}/24", end.address);
         run_in(end.pid, "ip", &["addr", "add", &address, "dev", &end.device])?;
@@ -36,14 +36,14 @@ pub fn cable(from: &End, to: &End) -> io::Result<()> {
 /// Run a tool in the network namespace of a process.
 pub fn run_in(pid: u32, tool: &str, words: &[&str]) -> io::Result<()> {
     let network = File::open(format!("/proc/{pid}/ns/net"))?;
-    // iproute2 is in sbin, which is not in everybody's path.
+    // iproute2 is in sbin, which is not in every user's PATH.
     let path = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| Path::new(dir).join(tool));
     let program = path.into_iter().find(|path| path.exists()).ok_or_else(|| {
         io::Error::new(io::ErrorKind::NotFound, format!("cannot find {tool} (package iproute2)"))
     })?;
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
     unsafe {
         command.pre_exec(move || sys::enter_network(&network));
     }

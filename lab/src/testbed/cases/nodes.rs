@@ -1,4 +1,4 @@
-//! Busy jobs that are all bound to one node of two, while the other idles.
+//! Busy jobs that are all bound to one of two nodes, while the other node idles.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Spec {
     pub jobs: u64,
     /// The node that they are bound to.
     pub node: usize,
-    /// Same load, spread over both.
+    /// The same load, spread over both nodes.
     #[serde(default)]
     pub twin: bool,
 }
@@ -54,7 +54,7 @@ impl Setting for Spec {
     }
 }
 
-/// The CPUs of a node, of a list like "0-1,4".
+/// The CPUs of a node, from a list like "0-1,4".
 fn cpus_of(node: usize) -> Result<Vec<usize>, Trouble> {
     let file = Path::new("/sys/devices/system/node").join(format!("node{node}/cpulist"));
     let text = fs::read_to_string(&file).map_err(|err| format!("{}: {err}", file.display()))?;

@@ -1,4 +1,4 @@
-//! The CPU's power states, of a guest that has a table of lab/acpi: cpufreq policies, governors.
+//! The CPU's power states, in a guest with a table of lab/acpi: cpufreq policies, governors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::guest_modules;
 /// The driver of cpufreq that the lab's ACPI tables are for.
 const DRIVER: &str = "acpi-cpufreq";
 
-/// Have a policy for each CPU. For the table with an emulated MSR the fault module must have that on before.
+/// Load the driver, so that each CPU has a policy. For the table with an emulated MSR the fault module must turn the MSR on first.
 pub fn load() -> Result<(), Trouble> {
     guest_modules::load(DRIVER)?;
     governors().map(drop)

@@ -1,9 +1,9 @@
-//! A CPU that runs at a quarter of its speed under a server of packets: queues fill, and that is what is seen first.
+//! A CPU that runs at a quarter of its speed under a server of packets: queues fill, which is the first visible sign.
 //!
-//! Two forms. In one boot a governor keeps the CPU at its lowest P-state, in which it really delivers less. In a pair of
-//! boots the CPU of one is exactly four times slower: nothing is put on or lifted. In both, time is counted in instructions
-//! (`-icount shift=N`): an emulated CPU by the host's clock loses a third of its time to who knows what. A loop of known
-//! length tells what an instruction takes.
+//! Two forms. In a single boot a governor keeps the CPU at its lowest P-state, in which it really delivers less. In a pair of boots the CPU
+//! of one boot is exactly four times slower: nothing is turned on or off. In both forms time is counted in instructions (`-icount
+//! shift=N`): on the host's clock an emulated CPU loses a third of its time to unknown work. A loop of known length measures the time of an
+//! instruction.
 
 mod traffic;
 
@@ -29,21 +29,21 @@ use crate::guest::module::{Fault, When};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 
-/// Four times slower is what a pair of boots makes.
+/// A pair of boots differs by a factor of four.
 const LEAST_RATIO: f64 = 2.5;
-/// A share of half or more is taken.
+/// The burn takes a share of half or more.
 const LEAST_RATIO_BURNT: f64 = 1.9;
-/// Short beside the time slices of others on the CPU: some of these loops are not interrupted.
+/// Short compared with the time slices of other tasks on the CPU: some of these loops are not interrupted.
 const INSTRUCTIONS: u64 = 20_000;
-/// Long beside `PACE`, shorter than what the gauge gets at a time.
+/// Long compared with `PACE`, shorter than the gauge's time slice.
 const INSTRUCTIONS_PACED: u64 = 1_000_000;
-/// The module takes the CPU away this often.
+/// Interval at which the module takes the CPU away.
 const PACE: Duration = Duration::from_micros(500);
-/// The gauge leaves most of a CPU to others.
+/// The gauge leaves most of a CPU to other tasks.
 const REST_US: u64 = 60_000;
-/// Nobody runs before it who is not a real-time task: it measures the CPU, not its share of it.
+/// Only real-time tasks have a higher priority: the gauge measures the CPU, not its share of the CPU.
 const FIRST: i32 = -20;
-/// Let the time limit of a softirq be the only one that can be met.
+/// Makes the time limit of a softirq the only limit that it can reach.
 const BUDGET: &str = "4096";
 
 /// What is drawn.
@@ -54,9 +54,9 @@ pub struct Spec {
     pub sink: String,
     /// Name of the client.
     pub source: String,
-    /// Computing over each byte.
+    /// Turns of computing for each byte.
     pub turns_per_byte: u64,
-    /// Datagrams beside the connections.
+    /// Datagrams besides the connections.
     pub datagrams_per_s: u64,
     /// Packets leave in bursts.
     pub burst_every_ms: u64,
@@ -71,21 +71,21 @@ pub struct Spec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// A governor keeps the server's CPU at its lowest P-state, which delivers so much less.
+    /// A governor keeps the server's CPU at its lowest P-state, which delivers this much less.
     Governor {
         /// Percent of the CPU that is not delivered.
         percent: u32,
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
     },
-    /// It was booted so; what an instruction takes at full speed.
+    /// The boot makes it slow; the time of an instruction at full speed.
     Boot {
         /// Nanoseconds.
         usual_ns: f64,
     },
 }
 
-/// Computes the same piece again and again, with rests, and notes how long it took.
+/// Computes the same piece again and again, with rests, and records how long it took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Loop {
     pub instructions: u64,
@@ -110,7 +110,7 @@ impl Loop {
 /// Products between two tests of the count.
 const UNROLLED: u64 = 64;
 
-/// So many instructions, each waiting for the last: a busy hardware thread beside the emulated CPU's does not slow them down.
+/// So many instructions, each of which waits for the last: a busy hardware thread beside the emulated CPU's does not slow them down.
 pub fn run(instructions: u64) {
     let turns = (instructions / (UNROLLED + 2)).max(1);
     // SAFETY: multiplies a register and counts another down to zero; touches no memory and no stack.
@@ -125,7 +125,7 @@ pub fn run(instructions: u64) {
 
 struct Running {
     spec: Spec,
-    // Ended before the one that it sends to.
+    // Ended before the server that it sends to.
     source: Actor,
     sink: Actor,
     gauge: Actor,
@@ -188,7 +188,7 @@ impl Setting for Spec {
     }
 }
 
-/// Emulated CPUs do not slow down with their P-state: the module sees to it.
+/// Emulated CPUs do not slow down with their P-state: the module does that.
 fn lowest_delivers_less(testbed: &TestBed, percent: u32, cpu: usize, draw: &mut Draw) -> Result<(), Trouble> {
     let folio = testbed.folio.loaded(draw)?;
     folio.module.make(&Fault::PStateMsr { aperf: false })?;
@@ -199,7 +199,7 @@ fn lowest_delivers_less(testbed: &TestBed, percent: u32, cpu: usize, draw: &mut 
 }
 
 impl Running {
-    /// What an instruction takes, in nanoseconds: of the fastest tenth of the loops, which had the CPU to themselves.
+    /// Time of an instruction in nanoseconds, from the fastest tenth of the loops, which had the CPU to themselves.
     fn instruction_ns(&self, span: Span) -> f64 {
         let mut took: Vec<f64> = self.gauge.notes(span).into_iter().map(|(_, ns)| ns as f64).collect();
         took.sort_by(f64::total_cmp);

@@ -1,10 +1,9 @@
-//! Packets wait because something on their CPU keeps interrupts off: a flush of statistics over thousands of memory
-//! cgroups that were removed but live on, each because a page of one shared file is charged to it.
+//! Packets wait because a task on their CPU keeps interrupts off: it flushes statistics of thousands of memory cgroups that were removed
+//! but still exist, each because a page of one shared file is charged to it.
 //!
-//! A service maps and unmaps the file, which changes a counter of each of those cgroups; an agent reads memory.stat of
-//! the root, which folds the changes under a lock with interrupts off; packets are received on the agent's CPU. The
-//! healthy form maps a file of the same size whose pages belong to one cgroup: same load, same dying cgroups, nothing to
-//! fold.
+//! A service maps and unmaps the file, which changes a counter of each of those cgroups; an agent reads memory.stat of the root, which
+//! folds the changes under a lock with interrupts off; the kernel receives packets on the agent's CPU. The healthy form maps a file of the
+//! same size whose pages belong to one cgroup: the same load, the same dying cgroups, nothing to fold.
 
 mod acts;
 
@@ -33,20 +32,20 @@ const LEAVE_FREE: u64 = 256 << 20;
 const PING_EVERY_NS: u64 = 10_000_000;
 /// A slow round trip must take so many times as long.
 const LEAST_RATIO: f64 = 4.0;
-/// A slow round trip below this is nobody's trouble.
+/// A slow round trip below this causes no problem.
 const QUIET_S: f64 = 0.005;
-/// A round trip that takes so many usual ones was held up.
+/// A round trip that takes so many usual ones was delayed.
 const LATE: f64 = 8.0;
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Cgroups that live on.
+    /// Cgroups that still exist after their removal.
     pub zombies: u64,
-    /// How often the service maps the file.
+    /// Interval at which the service maps the file.
     pub remap_every_ms: u64,
-    /// How often the agent reads memory.stat of the root.
+    /// Interval at which the agent reads memory.stat of the root.
     pub read_every_ms: u64,
     /// The service's name.
     pub service: String,
@@ -55,7 +54,7 @@ pub struct Spec {
     /// CPU of the agent and of the packets.
     #[serde(default)]
     pub cpu: Option<usize>,
-    /// Same load, no fault: the file that is mapped belongs to one cgroup.
+    /// The same load without the fault: the mapped file belongs to one cgroup.
     #[serde(default)]
     pub twin: bool,
 }
@@ -121,14 +120,14 @@ impl Stall {
         self.pinger.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9).collect()
     }
 
-    /// The longest trip in the time from one read of the agent to the next, the middle of these: a stall comes with each
-    /// read, a hiccup of a busy host once.
+    /// The longest round trip between two reads of the agent, and the median of these: a stall comes with each read, a hiccup of a busy
+    /// host only once.
     fn slow(&self, span: Span) -> f64 {
         let slices = span.slices(Duration::from_millis(self.spec.read_every_ms.max(1)));
         median(slices.into_iter().map(|slice| largest(self.trips(slice))))
     }
 
-    /// Time in which a packet was held up.
+    /// Time in which a packet was delayed.
     fn held_up_s(&self, window: Span, usual_s: f64) -> f64 {
         let (mut until, mut sum) = (window.from, 0);
         for (sent, ns) in self.pinger.notes(window) {
@@ -165,7 +164,7 @@ impl Part for Stall {
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let with = self.slow(window);
-        // Once lifted, a last flush of what the fault has changed is still due, up to two seconds later.
+        // After the fault is off, one last flush of its changes is still due, up to two seconds later.
         let before = without.first().copied().ok_or("there is no time without the fault")?;
         let (usual, middle) = (self.slow(before), median(self.trips(before)));
         let read = |span: Span| largest(self.agent.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9));

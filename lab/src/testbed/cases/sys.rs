@@ -1,4 +1,4 @@
-//! System calls that only the cases need; what victims need, too, is theirs (`whyslow_faults::sys`).
+//! System calls that only the cases need; calls that victims need, too, are in `whyslow_faults::sys`.
 
 use std::ffi::{CString, c_int, c_long};
 use std::fs::File;
@@ -24,7 +24,7 @@ fn check_long(result: c_long) -> io::Result<c_long> {
 
 /// The CPU that this thread runs on at the moment.
 pub fn this_cpu() -> usize {
-    // SAFETY: no arguments; -1 (no such call) becomes a CPU that nobody has.
+    // SAFETY: no arguments; -1 (no such call) becomes a CPU that does not exist.
     unsafe { libc::sched_getcpu() as usize }
 }
 
@@ -47,7 +47,7 @@ pub fn unshare(what: c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(what) }).map(drop)
 }
 
-/// A mount namespace of our own whose /sys shows this thread's network namespace.
+/// A mount namespace of our own with a /sys that shows this thread's network namespace.
 pub fn own_sysfs() -> io::Result<()> {
     unshare(libc::CLONE_NEWNS)?;
     mount(None, "/", None, libc::MS_REC | libc::MS_PRIVATE)?;
@@ -64,14 +64,14 @@ fn mount(source: Option<&str>, on: &str, kind: Option<&str>, flags: libc::c_ulon
         .map(drop)
 }
 
-/// Be scheduled before all ordinary tasks (SCHED_FIFO).
+/// Schedule this thread before all ordinary tasks (SCHED_FIFO).
 pub fn real_time(priority: i32) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter outlives the call.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }).map(drop)
 }
 
-/// The nice value of this process.
+/// Set the nice value of this process.
 pub fn nice(value: c_int) -> io::Result<()> {
     // SAFETY: numbers only.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) }).map(drop)
@@ -80,7 +80,7 @@ pub fn nice(value: c_int) -> io::Result<()> {
 /// Map all pages of a file at once, and unmap them again.
 pub fn map_and_unmap(file: &File, size: usize) -> io::Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-    // SAFETY: the kernel picks an address where nothing is; nobody looks at it; unmapped with the same size.
+    // SAFETY: the kernel picks an address where nothing is; no code accesses it; unmapped with the same size.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, file.as_raw_fd(), 0);
         if at == libc::MAP_FAILED {
@@ -90,7 +90,7 @@ pub fn map_and_unmap(file: &File, size: usize) -> io::Result<()> {
     }
 }
 
-/// A counter of CPU time of one CPU. Reading it from another CPU sends an interrupt there and spins until it answers.
+/// A perf counter of CPU time of one CPU. Reading it from another CPU sends an interrupt there and spins until that CPU answers.
 pub fn cpu_counter(cpu: usize) -> io::Result<File> {
     // The first version of perf_event_attr: type (1: software), its size (64), config (0: cpu-clock).
     let mut attr = [0_u8; 64];
@@ -141,7 +141,7 @@ pub fn send_to(socket: &OwnedFd, packet: &[u8], to: Ipv4Addr) -> io::Result<()> 
         sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.octets()) },
         sin_zero: [0; 8],
     };
-    // SAFETY: the packet and the address outlive the call and have the sizes that are said.
+    // SAFETY: the packet and the address outlive the call and have the given sizes.
     let sent = unsafe {
         libc::sendto(
             socket.as_raw_fd(),
@@ -155,13 +155,13 @@ pub fn send_to(socket: &OwnedFd, packet: &[u8], to: Ipv4Addr) -> io::Result<()> 
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Wait until a packet is there or `ns` of CLOCK_MONOTONIC has come; its length.
+/// Wait until a packet arrives or CLOCK_MONOTONIC reaches `ns`; returns the packet's length.
 pub fn receive_until(socket: &OwnedFd, into: &mut [u8], ns: u64, now: u64) -> Option<usize> {
     let left = ns.saturating_sub(now);
     let timeout =
         libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd, a valid timeout, no signal mask; the buffer has the length that is said.
+    // SAFETY: one valid pollfd, a valid timeout, no signal mask; the buffer has the given length.
     unsafe {
         if libc::ppoll(&mut poll, 1, &timeout, std::ptr::null()) < 1 {
             return None;
@@ -171,7 +171,7 @@ pub fn receive_until(socket: &OwnedFd, into: &mut [u8], ns: u64, now: u64) -> Op
     }
 }
 
-/// Run this program anew in the calling process; returns only if that fails.
+/// Execute this program again in the calling process; returns only if that fails.
 pub fn exec_self(name: &str, environment: &str) -> io::Error {
     let (Ok(name), Ok(environment)) = (CString::new(name), CString::new(environment)) else {
         return io::ErrorKind::InvalidInput.into();

@@ -1,4 +1,4 @@
-//! Compilers of small C files, so many at a time.
+//! Compilers of small C files, a number of them at a time.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::testbed::part::{Facts, Part, Proof, Setting};
 pub struct Spec {
     /// Compilers at a time.
     jobs: u64,
-    /// Functions in each file: what a compiler has to do.
+    /// Functions in each file, which determine a compiler's work.
     functions: u64,
     /// Loops in each function.
     loops: u64,

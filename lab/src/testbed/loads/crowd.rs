@@ -15,7 +15,7 @@ use crate::testbed::part::{Part, Setting};
 pub struct Spec {
     /// How many.
     tasks: usize,
-    /// Their cgroup has this part of the usual weight, as batch work has: 1 / n.
+    /// Their cgroup has this part of the default weight, as batch work has: 1 / n.
     #[serde(default = "whole")]
     part: u64,
 }

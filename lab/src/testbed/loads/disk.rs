@@ -1,4 +1,4 @@
-//! Random reads of a file on the guest's disk, past the page cache, so many at each tick: fio with a rate.
+//! Random reads of a file on the guest's disk, past the page cache, a number at each tick: like fio with a rate.
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::rounds::Trouble;
@@ -13,15 +13,15 @@ use crate::testbed::part::{Part, Setting};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// How many read, one request each at a time ...
+    /// Number of readers, one request each at a time ...
     threads: u64,
     /// ... so many requests at each tick ...
     count: u64,
-    /// ... so often.
+    /// ... at this interval.
     every_us: u64,
-    /// Of one request.
+    /// Size of one request.
     block_kib: u64,
-    /// Of the file.
+    /// Size of the file.
     file_mib: u64,
 }
 
@@ -29,7 +29,7 @@ impl Setting for Spec {
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let file = testbed.dir.join(draw.word(8));
         host::make_file(&file, self.file_mib << 20)?;
-        // Without a disk of its own it would be a load of the host's file server.
+        // Without a disk of its own the guest would load the host's file server.
         host::disk_of(&file)?;
         let work = Work::DirectPaced {
             file,

@@ -15,7 +15,7 @@ use crate::testbed::part::{Part, Setting};
 pub struct Spec {
     /// Processes that fork.
     parents: u64,
-    /// What a child computes before it ends.
+    /// CPU time of a child before it ends.
     #[serde(default)]
     burst_us: u64,
 }

@@ -1,4 +1,4 @@
-//! Many tasks that sleep, beside one that works to a clock.
+//! Many sleeping tasks, beside one that works at each tick of a clock.
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::rounds::Trouble;
@@ -16,13 +16,13 @@ const OTHERS: u64 = 512;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// How many sleep.
+    /// Number of sleepers.
     tasks: u64,
-    /// Each wakes once in so long.
+    /// Each wakes up once in this time.
     idle_ms: u64,
-    /// The one that works computes so long ...
+    /// The working task computes for this long ...
     burst_us: u64,
-    /// ... so often.
+    /// ... at this interval.
     every_us: u64,
 }
 

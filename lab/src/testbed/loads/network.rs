@@ -1,4 +1,4 @@
-//! A flood of datagrams that its receiver keeps up with, in a network namespace of their own.
+//! A flood of datagrams that its receiver can handle, in a network namespace of their own.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{PACED, Steady};
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 
-/// What is not counted at the edges of a window is not lost.
+/// Datagrams that are not counted at the edges of a window are not lost.
 const ALL: f64 = 0.97;
 
 /// A flood.
@@ -22,15 +22,15 @@ pub struct Spec {
     count: u64,
     /// ... of so many bytes ...
     bytes: u64,
-    /// ... so often.
+    /// ... at this interval.
     every_us: u64,
-    /// What the receiver computes over each.
+    /// CPU time of the receiver for each.
     #[serde(default)]
     burst_us: u64,
 }
 
 struct Flood {
-    // Ended first: what it sends to a port that nobody listens to is refused.
+    // Ended first: its datagrams to a port without a receiver are refused.
     sender: Steady,
     receiver: Steady,
     count: u64,

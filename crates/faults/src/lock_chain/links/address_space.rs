@@ -1,6 +1,6 @@
 //! `mmap_lock`, held by the leaf in one long system call over a range of addresses.
 //!
-//! Mapping the page of zeroes over gigabytes of addresses costs CPU time and page tables, 2 MiB a GiB, and no more memory.
+//! Mapping the zero page over gigabytes of addresses costs CPU time and page tables, 2 MiB a GiB, but no other memory.
 
 use std::io;
 
@@ -10,8 +10,8 @@ use crate::lock_chain::Plan;
 use crate::sys::kernel::Zeroes;
 
 const PAGE: usize = 4096;
-/// What is tried first, to know how long it takes here: 4 KiB of zeroes took 0.6 us and 0.25 us on one machine on two days, and
-/// more in a guest. How long the act took is noted by the thread that does it.
+/// Size of a first try, which measures the speed of this host: 4 KiB of zeroes took 0.6 us and 0.25 us on one machine on two days, and more
+/// in a guest. The thread that acts records how long its act took.
 const TRIED: u64 = 64 << 20;
 const AT_MOST: u64 = 8 << 30;
 
@@ -19,7 +19,7 @@ const AT_MOST: u64 = 8 << 30;
 pub struct AddressSpace {
     range: Zeroes,
     beside: Zeroes,
-    /// Bytes that the system call goes through in a microsecond.
+    /// Bytes that the system call covers in a microsecond.
     per_us: u64,
     read: bool,
     healthy: bool,
@@ -45,7 +45,7 @@ impl AddressSpace {
     }
 }
 
-/// The faster of two tries: the first pays for page tables that are not there yet, as each act does, and may be interrupted.
+/// The faster of two tries: the first one also pays for missing page tables, as each act does, and may be interrupted.
 fn per_us(read: bool) -> io::Result<u64> {
     let mut least = u64::MAX;
     for _ in 0..2 {
@@ -71,8 +71,8 @@ fn size_for(us: u64, per_us: u64) -> u64 {
 impl Thing for AddressSpace {
     fn want(&self) -> io::Result<()> {
         if self.read && !self.healthy {
-            // In the range whose protection changes: its lock of its own is taken for writing, so a page fault must
-            // take that of the whole address space.
+            // In the range whose protection changes: mprotect takes the lock of that VMA for writing, so a page fault there must take the
+            // lock of the whole address space.
             self.range.touch(0);
             Ok(())
         } else {

@@ -1,4 +1,4 @@
-//! `cgroup_mutex`: attaching a process holds it, and waits for an RCU grace period meanwhile; mkdir wants it.
+//! `cgroup_mutex`: attaching a process holds it while it waits for an RCU grace period; mkdir wants it.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Thing;
 use crate::lock_chain::Plan;
 
-/// Two groups between which the leaf moves, and one that is made and removed.
+/// Two groups between which the leaf moves, and a group that the waiter makes and removes.
 pub struct Cgroups {
     homes: Vec<PathBuf>,
     moves: AtomicUsize,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{Taken, Thing};
 use crate::sys::{self, futex};
 
-/// A place for a lock: of this process alone, or of it and its children.
+/// Memory for a lock: private to this process, or shared with its children.
 fn place(shared: bool) -> io::Result<*mut u8> {
     const PAGE: usize = 4096;
     if shared {
@@ -111,7 +111,7 @@ impl Thing for Pi {
     }
 }
 
-/// That of the C library.
+/// A mutex of the C library.
 pub struct Pthread(*mut libc::pthread_mutex_t);
 
 // SAFETY: a mutex may be used by all threads; its memory is never unmapped.
@@ -163,7 +163,7 @@ impl Thing for Pthread {
     }
 }
 
-/// That of Rust's library: a futex without an owner.
+/// A mutex of Rust's library: a futex without an owner.
 #[derive(Default)]
 pub struct Std(Mutex<()>);
 

@@ -1,11 +1,11 @@
-//! A page that the thread below has to give.
+//! A page that the thread below has to provide.
 
 use std::io;
 
 use super::{Taken, Thing};
 use crate::sys::userfault::MissingPage;
 
-/// Missing until it is given.
+/// Missing until the thread below provides it.
 pub struct Page(MissingPage);
 
 impl Page {

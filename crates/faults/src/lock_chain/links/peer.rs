@@ -1,4 +1,4 @@
-//! A word that the thread below sends through a connection when it is done, however the one above waits for it.
+//! A word that the thread below sends through a connection when it is done; the thread above waits for it in one of several ways.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,17 +11,17 @@ use crate::sys;
 use crate::sys::ring::Ring;
 use crate::sys::{kernel, polls};
 
-/// One look of who looks again and again, in ms: some in each round.
+/// Timeout of one poll in a polling loop, in ms: some polls in each round.
 const LOOK_MS: i32 = 20;
 
 thread_local! {
-    /// Of the thread that waits: a ring is not shared with those that were born later.
+    /// The ring of the waiting thread: threads that start later do not share it.
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
-    /// What its last wait was for came while it was about to look again.
+    /// Whether the word of its last wait arrived between two polls.
     static CAME_UNSEEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Its two ends.
+/// The two ends of the connection.
 pub struct Peer {
     above: OwnedFd,
     below: OwnedFd,
@@ -75,10 +75,10 @@ fn udp() -> io::Result<[OwnedFd; 2]> {
     Ok([above.into(), below.into()])
 }
 
-/// Less than this is no wait that anybody could see, in ns.
+/// A wait shorter than this is too short to observe, in ns.
 const NO_WAIT: u64 = 300_000;
 
-/// Whether the last wait of this thread ended between two looks: nobody can tell then who ended it.
+/// Whether the last wait of this thread ended between two polls: then it is not visible which thread ended the wait.
 pub fn came_unseen() -> bool {
     CAME_UNSEEN.get()
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::{Taken, Thing};
 use crate::sys::kernel;
 
-/// Its two ends.
+/// The two ends of the pipe or socket pair.
 pub struct Relay {
     above: OwnedFd,
     below: OwnedFd,

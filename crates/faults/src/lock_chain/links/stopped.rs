@@ -1,5 +1,5 @@
-//! Locks of the kernel that are held in the middle of a system call: the holder's call copies from or to a page that is
-//! missing, and waits for it with the lock in its hands.
+//! Kernel locks that the holder keeps in the middle of a system call: the call copies from or to a missing page, and waits for the page
+//! while it holds the lock.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,7 +15,7 @@ fn missing(page: &dyn Thing) -> io::Result<&MissingPage> {
     page.page().ok_or_else(|| io::Error::other("below a lock of the kernel there must be a page"))
 }
 
-/// `inode_lock` of a file: write() against write(), or against a look for data.
+/// `inode_lock` of a file: write() against write(), or against lseek() for data.
 pub struct File {
     file: fs::File,
     read: bool,
@@ -72,7 +72,7 @@ impl Thing for Directory {
     }
 
     fn enter(&self, page: &dyn Thing) -> io::Result<()> {
-        // SAFETY: the page is mapped, and only this thread looks at it.
+        // SAFETY: the page is mapped, and only this thread reads it.
         unsafe { kernel::read_directory(&self.dir, missing(page)?.at()) }
     }
 
@@ -84,7 +84,7 @@ impl Thing for Directory {
     }
 }
 
-/// `pipe->mutex`: write() against a question for its length.
+/// `pipe->mutex`: write() against a query of the pipe's length.
 pub struct Pipe {
     ends: [OwnedFd; 2],
 }

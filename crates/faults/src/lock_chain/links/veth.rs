@@ -1,4 +1,4 @@
-//! Two network namespaces, each with one end of a veth pair, as two containers on one host have them. They end with their last socket.
+//! Two network namespaces, each with one end of a veth pair, like two containers on one host. They end when their last socket is closed.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use crate::sys;
 const ABOVE: Ipv4Addr = Ipv4Addr::new(10, 231, 7, 1);
 const BELOW: Ipv4Addr = Ipv4Addr::new(10, 231, 7, 2);
 
-/// Do something in a network namespace, from a thread that ends there.
+/// Run code in a network namespace, on a thread that ends with it.
 fn within<T: Send>(of: &File, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let inside = || {
         sys::enter_network(of)?;
@@ -42,7 +42,7 @@ fn up(device: &str, address: Ipv4Addr) -> io::Result<()> {
     ip(&format!("link set {device} up"))
 }
 
-/// The two.
+/// The two namespaces.
 struct Pair {
     above: File,
     below: File,
@@ -61,13 +61,13 @@ impl Pair {
     }
 }
 
-/// Whether this host can have such a pair. Tried once: a kernel need not have the device.
+/// Whether this host supports such a pair. Tried once: a kernel may lack the device.
 pub fn is_possible() -> bool {
     static TRIED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *TRIED.get_or_init(|| Pair::new().is_ok())
 }
 
-/// A TCP connection between them; the one below has accepted it.
+/// A TCP connection between them; the end below accepted it.
 pub fn tcp() -> io::Result<[OwnedFd; 2]> {
     let pair = Pair::new()?;
     let listener = within(&pair.below, || TcpListener::bind((BELOW, 0)))?;

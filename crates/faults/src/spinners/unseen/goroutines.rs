@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::spinners::outside;
 
-/// Build it. Nothing is fetched: it needs Go's own library alone.
+/// Build it. The build fetches nothing: the program needs only Go's standard library.
 pub fn build(program: &Path, dir: &Path) -> io::Result<()> {
     outside::build(
         Command::new(outside::find("go")?)

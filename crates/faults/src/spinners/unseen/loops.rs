@@ -1,4 +1,4 @@
-//! More loops that are as hot as a spin and get something done. Runs in the victim process.
+//! More loops that are as hot as a spin and do useful work. Runs in the victim process.
 
 use std::ffi::CString;
 use std::hint::black_box;
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use crate::Draw;
 use crate::spinners::loops::Piece;
 
-/// What is computed.
+/// The kind of computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Loop {
     /// Binary search in a small table.
     Search,
     /// `memchr` over the same bytes.
     Memchr,
-    /// A ring of pointers that is followed.
+    /// A ring of pointers that the loop follows.
     Chase,
     /// An interpreter of a few instructions.
     Interpreter,
     /// `strcmp` of equal strings.
     Compare,
-    /// Bits of a register that are counted.
+    /// A count of the bits of a register.
     Popcount,
 }
 

@@ -1,5 +1,5 @@
-// Pairs of goroutines: one waits for an atomic and works, one lets it wait. Arguments: a name (Go does not name its threads),
-// pairs, microseconds of CPU of a wait, of work, microseconds of rest, turns a microsecond.
+// Pairs of goroutines: one waits for an atomic and works, the other keeps it waiting. Arguments: a name (Go does not name its threads),
+// pairs, microseconds of CPU of a wait, of work, microseconds of rest, turns per microsecond.
 package main
 
 import (

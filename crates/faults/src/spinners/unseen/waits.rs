@@ -14,9 +14,9 @@ use crate::sys;
 pub enum Wait {
     /// Compare two words and count the turns, without the processor's hint that this is a spin.
     NoPause,
-    /// Look at a word, burn time until the time stamp counter is past a deadline, look again.
+    /// Read a word, burn time until the time stamp counter is past a deadline, read again.
     Deadline,
-    /// Look at a word, sleep for a moment, look again.
+    /// Read a word, sleep for a moment, read again.
     Usleep,
     /// Machine code that was made at run time.
     Jit,
@@ -39,7 +39,7 @@ impl Wait {
     }
 }
 
-/// Positions of a ring buffer: empty while they are the same.
+/// Positions of a ring buffer: empty while they are equal.
 #[derive(Default)]
 struct Ring {
     read: Word,
@@ -63,7 +63,7 @@ impl Gift for Ring {
     }
 }
 
-/// Some ten microseconds on today's processors.
+/// About ten microseconds on current processors.
 #[cfg(target_arch = "x86_64")]
 const CYCLES: u64 = 30_000;
 
@@ -138,7 +138,7 @@ impl Gift for Made {
 
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: the mutex is only used through pthread_mutex_*, which is what it is for.
+// SAFETY: the mutex is only used through pthread_mutex_*, which may be called from any thread.
 unsafe impl Sync for Mutex {}
 impl Default for Mutex {
     fn default() -> Self {

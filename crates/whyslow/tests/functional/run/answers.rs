@@ -1,4 +1,4 @@
-//! The answer comes in time, however many short waits there were.
+//! The answer comes in time, however many short waits there are.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +17,8 @@ use super::{text, whyslow};
 /// Long enough for tens of thousands of waits.
 const WINDOW: Duration = Duration::from_secs(8);
 
-/// Four workers that want one file lock, and hold it asleep for drawn times. They say when they begin and when all is over.
+/// Four workers that contend for one file lock, and sleep for drawn times while they hold it. They print a line when they begin and when
+/// all is over.
 fn four_workers(fence: &Fence, draw: &mut Draw) -> Vec<String> {
     let group = fence.group(&draw.word(6)).unwrap();
     let files = group.procs_files();
@@ -102,7 +103,7 @@ fn cpu_of_children() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// The kernel shares CPUs by session first: there niceness is a share of one's own session's (kernel/sched/autogroup.c).
+/// The kernel divides the CPUs between sessions first: niceness matters only within a session (kernel/sched/autogroup.c).
 #[test]
 fn root_among_busy_sessions_it_answers_before_its_share_would_let_it() {
     let _fence = Fence::enter().unwrap();
@@ -120,7 +121,7 @@ fn root_among_busy_sessions_it_answers_before_its_share_would_let_it() {
     let used = cpu_of_children() - before;
     drop(sessions);
     assert!(text(&output.stdout).contains(" full"), "{}", text(&output.stdout));
-    assert!(!text(&output.stdout).contains(&own), "it took itself for one: {}", text(&output.stdout));
+    assert!(!text(&output.stdout).contains(&own), "it reported itself as one: {}", text(&output.stdout));
     let share = used * each as u32;
     rounds::say(&format!("{late:.2?} more than the window, {used:.2?} of CPU, seed {}", draw.seed()));
     assert!(

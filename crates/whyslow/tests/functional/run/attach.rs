@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{document, rest, status, text, whyslow};
 
-/// A process that waits for its input, and ends with it.
+/// A process that waits for its input, and ends when its input ends.
 struct Waiting(Child);
 
 impl Waiting {
@@ -37,14 +37,14 @@ fn root_the_window_ends_with_the_last_process() {
     let mut line = String::new();
     while !line.contains("looking, ") {
         line.clear();
-        assert!(progress.read_line(&mut line).unwrap() > 0, "it ended before it looked");
+        assert!(progress.read_line(&mut line).unwrap() > 0, "it ended before it observed");
     }
     for waiting in &mut two {
         drop(waiting.0.stdin.take());
     }
     let said = rest(child.stdout.take().unwrap());
     let (status, noted) = (child.wait().unwrap().code(), rest(progress));
-    assert_eq!(status, Some(0), "looked; it said: {noted}");
+    assert_eq!(status, Some(0), "it observed; it said: {noted}");
     let document = document(&said);
     assert!(document["window_s"].as_f64().unwrap() < 200.0, "{}", document["window_s"]);
 }
@@ -101,11 +101,11 @@ fn a_thread_is_refused_with_its_process() {
     assert!(text(&output.stderr).ends_with(&want), "{}", text(&output.stderr));
 }
 
-/// Groups of the test's own, gone with it.
+/// Groups of the test, removed with it.
 struct Groups(Vec<PathBuf>);
 
 impl Groups {
-    /// A group, and one in it called as a unit of systemd, with `pid` in it.
+    /// A group that contains `pid`, and inside it a group with the name of a systemd unit.
     fn with(pid: &str) -> Option<Self> {
         let root = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
             .into_iter()
@@ -125,7 +125,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // Its last task may be a moment from its end.
+            // Its last task may still be ending.
             for _ in 0..100_000 {
                 if fs::remove_dir(group).is_ok() {
                     break;
@@ -154,7 +154,7 @@ fn root_a_cgroup_is_found_by_folder_and_by_path_and_a_unit_by_name() {
         assert_eq!(status(&output), 0, "{value}: {}", text(&output.stderr));
         assert!(text(&output.stdout).starts_with("whyslow 0."), "{}", text(&output.stdout));
         let recording = whyslow::store::open(&file).unwrap();
-        assert_eq!(recording.meta.watched.expect("somebody was watched").subject, value);
+        assert_eq!(recording.meta.watched.expect("a task was watched").subject, value);
     }
     drop(waiting);
     let output = whyslow(&["attach", "--cgroup", groups.0[0].to_str().unwrap()]).output().unwrap();

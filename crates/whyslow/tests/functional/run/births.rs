@@ -1,4 +1,4 @@
-//! A command that makes thousands of children, one after another: whose work was it, and does the look end?
+//! A command that starts thousands of children, one after another: whyslow must account their work to the right commands, and must end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use whyslow_faults::Draw;
 use super::signals::signal;
 use super::{last_line, started, status, text, whyslow};
 
-/// Set in the process that makes the children: "name count us,...".
+/// Set in the process that starts the children: "name count us,...".
 const ORDER: &str = "WHYSLOW_TEST_BIRTHS";
 
-/// A command's name, how many children run it, and for how long each by its own clock.
+/// A command's name, the number of children that run it, and the CPU time of each by its own clock.
 #[derive(Debug, Clone)]
 struct Kind {
     name: String,
@@ -36,7 +36,7 @@ fn it_makes_children() {
     let unnamed = shared();
     let mut left: Vec<u64> = kinds.iter().map(|kind| kind.count).collect();
     let began = Instant::now();
-    // One of each in turn, so that no moment is one command's.
+    // One of each in turn, so that no moment belongs to a single command.
     while left.iter().any(|left| *left > 0) {
         for (at, kind) in kinds.iter().enumerate().filter(|(at, _)| left[*at] > 0) {
             let (all, before) = bear(kind, unnamed);
@@ -58,8 +58,8 @@ fn kind(word: &str) -> Kind {
     Kind { name: next().to_owned(), count: next().parse().unwrap(), us: next().parse().unwrap() }
 }
 
-/// A child that works for so long, while we wait as in vfork(2), but with memory of its own. What it cost is what the kernel
-/// tells who waits for it: its own CPU clock, to its end; and what of it was before it had its name.
+/// A child that works for so long while its parent waits as in vfork(2), but with memory of its own. The kernel reports its cost to its
+/// parent: its own CPU clock at its end, and the part before it had its name.
 fn bear(kind: &Kind, unnamed: &AtomicU64) -> (u64, u64) {
     let name = std::ffi::CString::new(kind.name.as_str()).unwrap();
     let flags = libc::CLONE_VFORK | libc::SIGCHLD;
@@ -79,7 +79,7 @@ fn bear(kind: &Kind, unnamed: &AtomicU64) -> (u64, u64) {
     }
 }
 
-/// A word that children share with us.
+/// A word that children share with their parent.
 fn shared() -> &'static AtomicU64 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: a page of our own, zeroed, never unmapped.
@@ -97,7 +97,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPU time that an account tells under a name, wherever it stands first on a way down.
+/// CPU time that an account reports under a name, at its first place on each path.
 fn reported(part: &Value, name: &str) -> f64 {
     let works = ["running", "spinning"].contains(&part["reason"].as_str().unwrap_or_default());
     if works && part["who"] == name && part["what"] != "had the CPU" {
@@ -106,7 +106,7 @@ fn reported(part: &Value, name: &str) -> f64 {
     part["parts"].as_array().into_iter().flatten().map(|part| reported(part, name)).sum()
 }
 
-/// What an account leaves unexplained, and why.
+/// The unexplained part of an account, and why.
 fn untold(part: &Value) -> Vec<String> {
     let below = part["parts"].as_array().into_iter().flatten().flat_map(untold);
     let own = (part["reason"] == "unexplained")
@@ -145,8 +145,8 @@ fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
     assert_eq!(truth.len(), 3, "{said}: {page}");
     let document = last_line(&output.stdout);
     let wall = &document["wall"];
-    // The parent's thread runs the test: the wait for it is the first part, and all is below.
-    // Until it had its name a child was called as its parent is.
+    // The parent's thread runs the test: the wait for the test is the first part, and everything is below it. Until a child gets its name
+    // it has the name of its parent.
     for (name, (all, before)) in &truth {
         let reported: f64 = wall["parts"].as_array().unwrap().iter().map(|part| reported(part, name)).sum();
         assert!(
@@ -155,7 +155,7 @@ fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
         );
     }
     let (unexplained, all) = (wall["unexplained_s"].as_f64().unwrap(), wall["wall_s"].as_f64().unwrap());
-    // The command never sleeps. When it had no CPU another task had it, and some hosts hide tasks from tracing.
+    // The command never sleeps. When it had no CPU, another task had the CPU, and some hosts hide tasks from tracing.
     let away = number(page.lines().find_map(|line| line.split("away ").nth(1)));
     let why = format!("{:?}", wall["parts"].as_array().unwrap().iter().flat_map(untold).collect::<Vec<_>>());
     assert!(
@@ -164,14 +164,14 @@ fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
     );
 }
 
-/// What /proc/PID/stat has after the name.
+/// The fields of /proc/PID/stat after the name.
 pub fn stat(pid: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after = text.rsplit_once(')')?.1;
     Some(after.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Niceness, and CPU time in ticks: fields 19, 14 and 15 of proc(5), of which two have gone.
+/// Niceness, and CPU time in ticks: fields 19, 14 and 15 of proc(5); the first two are cut off.
 pub fn nice(pid: u32) -> Option<(i32, u64)> {
     let fields = stat(pid)?;
     let number = |at: usize| fields.get(at - 3).and_then(|word| word.parse::<i64>().ok());
@@ -188,7 +188,7 @@ fn root_it_goes_before_others_for_a_moment_only_and_a_command_never() {
     assert_eq!(line.trim(), own.to_string(), "the command's niceness is its caller's");
     assert_eq!(nice(child.id()).unwrap().0, own, "in the window it is one of many");
     drop(child.stdin.take());
-    // The document may be longer than a pipe takes: somebody has to read it, or whyslow never ends.
+    // The document may be longer than a pipe holds: without a reader whyslow never ends.
     let reads = std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     let (mut first, mut last) = (None, 0);
     while let Some((now, ticks)) = nice(child.id()) {
@@ -205,13 +205,13 @@ fn root_it_goes_before_others_for_a_moment_only_and_a_command_never() {
     let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
     let first = first.expect("after the window it goes before others");
     let ms = (last - first) * 1_000 / hertz;
-    // 280 ms, and a tick of the kernel's account at either end and of its own look at the clock.
+    // 280 ms, plus a tick of the kernel's account at each end and one of its own clock reading.
     assert!(ms <= 280 + 3 * 1_000 / hertz + 20, "it went first for {ms} ms of CPU time");
 }
 
 #[test]
 fn root_a_second_sigterm_ends_it_within_two_seconds_and_the_command_goes_on() {
-    // Births without end, and nobody who listens to SIGTERM.
+    // Endless births, and a shell that ignores SIGTERM.
     let script = "trap '' TERM; echo up; read word; while :; do (:); done";
     let (mut child, _out) = started(&mut super::run_script(&[], script));
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
@@ -223,7 +223,7 @@ fn root_a_second_sigterm_ends_it_within_two_seconds_and_the_command_goes_on() {
     let ended = child.wait().unwrap();
     let took = asked.elapsed();
     let goes_on = stat(command).is_some_and(|fields| fields[0] != "Z");
-    // SAFETY: it is ours: its parent was our child until now, and nobody else has waited for it.
+    // SAFETY: it is ours: its parent was our child until now, and no other process has waited for it.
     unsafe { libc::kill(command as i32, libc::SIGKILL) };
     assert_eq!(ended.code(), Some(143));
     assert!(goes_on, "the command is left alone");

@@ -1,4 +1,4 @@
-//! The command is started as if whyslow were not there.
+//! The command starts as if whyslow were not there.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::{from_a_shell, rest, run_script, started, status, text};
 
-/// All that a process inherits: signals, descriptors, niceness, group, session, folder, limits, environment.
+/// Everything that a process inherits: signals, descriptors, niceness, group, session, folder, limits, environment.
 const LOOK: &str =
     "grep -E '^(Umask|Sig(Blk|Ign|Cgt)|Groups|Uid|Gid|NoNewPrivs|Seccomp|CapEff|CapAmb|Cpus_allowed_list)' \
     /proc/self/status
@@ -14,7 +14,7 @@ const LOOK: &str =
     for fd in /proc/self/fd/*; do readlink $fd; done
     cat /proc/self/oom_score_adj /proc/self/limits; pwd; env | grep -v -e '^_=' -e '^PPID=' | sort";
 
-/// A caller who has odd things set up.
+/// A caller with unusual settings.
 fn oddly(command: &mut Command) -> &mut Command {
     command.current_dir("/usr").env("ODD", "a b\nc").env_remove("TERM");
     // SAFETY: system calls on numbers and local sets between fork and exec.
@@ -48,7 +48,7 @@ fn root_the_command_inherits_what_it_would_without_us() {
     assert_eq!(status(&output), 0, "{}", text(&output.stderr));
     let got = text(&output.stdout);
     for (got, want) in got.lines().zip(want.lines()) {
-        // Pipes have numbers of their own.
+        // Each pipe has its own number.
         let same = got == want || got.starts_with("pipe:") && want.starts_with("pipe:");
         assert!(same, "inherited {got:?}, without us {want:?}");
     }
@@ -56,7 +56,7 @@ fn root_the_command_inherits_what_it_would_without_us() {
     assert!(got.contains("/dev/zero") && got.contains("SigIgn:"), "{got}");
 }
 
-/// A reader that goes away ends a writer: SIGPIPE is not left ignored, as Rust's runtime has it.
+/// A reader that goes away ends a writer: SIGPIPE is not ignored, as Rust's runtime would leave it.
 #[test]
 fn root_a_pipe_that_breaks_ends_the_command() {
     let output =
@@ -77,22 +77,22 @@ fn root_it_goes_on_when_we_are_killed() {
 }
 
 fn niceness(pid: u32) -> i32 {
-    // SAFETY: takes numbers; of a process that is gone it is -1.
+    // SAFETY: takes numbers; for a process that is gone it returns -1.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, pid) }
 }
 
-/// A part of a CPU is reserved for it (include/uapi/linux/sched.h).
+/// The kernel reserves a part of a CPU for it (include/uapi/linux/sched.h).
 const SCHED_DEADLINE: libc::c_int = 6;
 
 fn policy(pid: u32) -> libc::c_int {
-    // SAFETY: takes a number; of a process that is gone it is -1.
+    // SAFETY: takes a number; for a process that is gone it returns -1.
     match unsafe { libc::sched_getscheduler(pid.cast_signed()) } {
         -1 => -1,
         policy => policy & 0xff,
     }
 }
 
-/// On a host with forty busy tasks the command would else begin after half a minute.
+/// On a host with forty busy tasks the command would otherwise begin after half a minute.
 #[test]
 fn root_it_loads_before_others_and_begins_the_command_as_its_caller_is() {
     let mut command = run_script(&[], "cut -d' ' -f19,41 /proc/self/stat; read word");
@@ -103,7 +103,7 @@ fn root_it_loads_before_others_and_begins_the_command_as_its_caller_is() {
     let own = niceness(std::process::id());
     let commands = format!("/proc/{0}/task/{0}/children", child.id());
     let begun = || {
-        // Beside the command there is a child of whyslow's own.
+        // Besides the command, whyslow has another child.
         let pids = std::fs::read_to_string(&commands).unwrap_or_default();
         let comm = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let is_another = |comm: String| !comm.is_empty() && comm.trim() != "whyslow";

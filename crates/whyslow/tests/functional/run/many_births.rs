@@ -1,6 +1,6 @@
-//! Children made one after another, as many as there is time for: whyslow answers, in little memory, and can be ended.
+//! Children started one after another, as many as time allows: whyslow answers, uses little memory, and can be ended.
 //!
-//! On 2 CPUs of 2.4 GHz that nobody else uses 6,000 to 8,000 a second are born under whyslow.
+//! On 2 otherwise idle CPUs of 2.4 GHz, 6,000 to 8,000 a second are started under whyslow.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -15,16 +15,16 @@ use super::births::{command_of, nice, stat};
 use super::signals::signal;
 use super::{document, status, text, whyslow};
 
-/// Set in the process that makes the children: "count seconds procs-file,...".
+/// Set in the process that starts the children: "count seconds procs-file,...".
 const ORDER: &str = "WHYSLOW_TEST_MANY_BIRTHS";
-/// No more than so many, and for no longer than that.
+/// Largest number of children, and longest time in seconds.
 const RUN: (u64, u64) = (200_000, 45);
 const BESIDE: (u64, u64) = (60_000, 20);
-/// Fewer prove nothing: 20,000 were all right where 160,000 did not come to an end.
+/// Fewer children prove nothing: with 20,000 all was right where 160,000 did not come to an end.
 const FEW: u64 = 30_000;
-/// A build that kept a row for each of them took 200 MiB for 160,000, and more for more.
+/// A build that kept a row for each child took 200 MiB for 160,000, and more for more.
 const MOST_BYTES: u64 = 300 << 20;
-/// From the end of the window to its own: of what has ended only sums are left to be reported, which takes a second.
+/// From the end of the window to the end of whyslow: for ended children only sums remain to be reported, which takes a second.
 const ANSWER_CPU: Duration = Duration::from_secs(4);
 
 /// For the other tests, in a process of its own.
@@ -41,7 +41,7 @@ fn it_makes_many_children() {
     std::fs::write("/proc/self/oom_score_adj", "1000").unwrap();
     sys::die_after(60);
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: takes numbers. Signals are the test's way to end whyslow, not us.
+        // SAFETY: takes numbers. The test's signals must end whyslow, not this process.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     println!("\nup");
@@ -55,11 +55,11 @@ fn it_makes_many_children() {
     println!("\nborn {born}");
 }
 
-/// vfork(2), and _exit(2) in the child: with our memory and stack no compiled code may stand between the two.
+/// vfork(2), and _exit(2) in the child: they share memory and stack, so no compiled code may run between the two.
 fn bear() {
     let flags = i64::from(libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD);
     let pid: i64;
-    // SAFETY: the child makes one system call, in registers of its own; we go on when it has ended, and wait for it.
+    // SAFETY: the child makes one system call, in registers of its own; the parent continues when the child has ended, and waits for it.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -83,7 +83,7 @@ fn bear() {
     }
 }
 
-/// The program that makes them, as words of a command line, and what it is reported.
+/// The program that starts them, as words of a command line, and its order.
 fn parent(group: &Group, (count, seconds): (u64, u64)) -> ([String; 5], String) {
     let me = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let args = ["--exact", "run::many_births::it_makes_many_children", "--ignored", "--nocapture"]
@@ -93,7 +93,7 @@ fn parent(group: &Group, (count, seconds): (u64, u64)) -> ([String; 5], String) 
     ([me, exact, name, ignored, nocapture], format!("{count} {seconds} {}", procs.join(",")))
 }
 
-/// Start it; back when the one who makes children waits for its word.
+/// Start it; returns when the parent of the children waits for its word.
 fn up(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap();
@@ -102,7 +102,7 @@ fn up(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
     (child, out)
 }
 
-/// The line that begins so, or a panic.
+/// The line with this prefix, or a panic.
 fn until(out: &mut BufReader<ChildStdout>, begins: &str) -> String {
     loop {
         let mut line = String::new();
@@ -117,20 +117,20 @@ fn born(line: &str) -> u64 {
     line.trim().rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// CPU time so far, to the tick, also of one who has ended and was not waited for.
+/// CPU time so far, to the tick, also of a process that has ended and was not waited for.
 fn cpu(pid: u32) -> Duration {
     // SAFETY: takes a number.
     let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
     Duration::from_millis(nice(pid).unwrap().1 * 1_000 / hertz)
 }
 
-/// Wait for whyslow, whose window ends now: it kept to its bound of memory. CPU time of the answer.
+/// Wait for whyslow, whose window ends now, and check its peak of memory. Returns the CPU time of the answer.
 fn ends(child: &Child, said: &str) -> Duration {
     let before = cpu(child.id());
     assert!(sys::ends_within(child.id(), Duration::from_secs(20)).unwrap(), "it does not end: {said}");
     let answer = cpu(child.id()) - before;
     let (mut status, mut used) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
-    // SAFETY: a child of ours that nobody else waits for, and places for the answer.
+    // SAFETY: a child of ours that no other code waits for, and places for the answer.
     let peak = unsafe {
         libc::wait4(child.id() as libc::pid_t, &raw mut status, 0, used.as_mut_ptr());
         used.assume_init().ru_maxrss as u64 * 1024
@@ -141,7 +141,7 @@ fn ends(child: &Child, said: &str) -> Duration {
     answer
 }
 
-/// All that it writes is read meanwhile: its document may be longer than a pipe takes.
+/// Read all that it writes meanwhile: its document may be longer than a pipe holds.
 fn read_on(mut out: BufReader<ChildStdout>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut all = String::new();
@@ -150,13 +150,13 @@ fn read_on(mut out: BufReader<ChildStdout>) -> std::thread::JoinHandle<String> {
     })
 }
 
-/// The part of the wall time of which a leaf says what it was.
+/// The part of the wall time that a leaf explains.
 fn explained(document: &Value) -> f64 {
     let wall = &document["wall"];
     1.0 - wall["unexplained_s"].as_f64().unwrap() / wall["wall_s"].as_f64().unwrap()
 }
 
-/// The part that is reported by command and parent: what a child did while it was waited for is the child's, whether or not each of
+/// The part that is explained by command and parent: the action of a child that is waited for belongs to the child, whether or not each of
 /// its waits of some microseconds has a stack.
 fn explained_by_command(document: &Value) -> f64 {
     fn nobodys(part: &Value) -> f64 {
@@ -201,7 +201,7 @@ fn two_hundred_thousand_births() -> Duration {
     answer
 }
 
-/// Beside a parent that was there before, and of the whole host.
+/// Beside a parent that existed before, and on the whole host.
 #[test]
 fn root_beside_thousands_of_births_it_records_in_little_memory() {
     let fence = Fence::enter().unwrap();
@@ -225,7 +225,7 @@ fn root_beside_thousands_of_births_it_records_in_little_memory() {
     fence.check_time().unwrap();
 }
 
-/// Numbers of those who ended are others' soon: more are born than there are numbers.
+/// Ended children's pids are soon reused: there are more births than pids.
 #[test]
 fn root_attached_to_a_parent_of_thousands_it_tells_of_nobody_else() {
     let fence = Fence::enter().unwrap();
@@ -250,29 +250,29 @@ fn root_attached_to_a_parent_of_thousands_it_tells_of_nobody_else() {
     fence.check_time().unwrap();
 }
 
-/// What its threads are called; its children are called as the one that makes them.
+/// The names of its threads; its children have the name of the thread that starts them.
 fn names_of(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm")).unwrap();
     threads.map(|thread| name(thread).trim().to_owned()).collect()
 }
 
-/// Start whyslow; back when its window has begun.
+/// Start whyslow; returns when its window has begun.
 fn looking(args: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut child = whyslow(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut progress = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("looking, ") {
         line.clear();
-        assert_ne!(progress.read_line(&mut line).unwrap(), 0, "it ended before it looked");
+        assert_ne!(progress.read_line(&mut line).unwrap(), 0, "it ended before it observed");
     }
-    // Else it would end by SIGPIPE at its next remark.
+    // Otherwise SIGPIPE would end it at its next line of progress.
     std::thread::spawn(move || std::io::copy(&mut progress, &mut std::io::sink()));
     let out = BufReader::new(child.stdout.take().unwrap());
     (child, out)
 }
 
-/// Nobody listens to the first signal, and there is always one more to be told of.
+/// The command ignores the first signal, and there is always one more child to account.
 #[test]
 fn root_births_without_end_are_left_by_a_second_signal_within_two_seconds() {
     let mut draw = Draw::of_run("births-without-end", 0);
@@ -295,7 +295,7 @@ fn root_births_without_end_are_left_by_a_second_signal_within_two_seconds() {
     child.kill().unwrap();
     child.wait().unwrap();
     let goes_on = stat(command).is_some_and(|fields| fields[0] != "Z");
-    // SAFETY: it has the pid that the kernel told: who made it was our child until now, and nobody else waits for it.
+    // SAFETY: the kernel gave us its pid: its parent was our child until now, and no other process waits for it.
     unsafe { libc::kill(command as i32, libc::SIGKILL) };
     assert!(ended && took < Duration::from_secs(2), "signals {first} and {second}: {took:?}");
     assert!(goes_on, "signals {first} and {second}: the command is left alone");

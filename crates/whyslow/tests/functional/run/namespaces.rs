@@ -1,4 +1,4 @@
-//! `run` and `attach` where process ids are others than the kernel's own: in a pid namespace.
+//! `run` and `attach` in a pid namespace, where process ids differ from the kernel's own.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn seconds(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Seconds of an account, or of a part of it, that end in a timer.
+/// Seconds of an account, or of a part of it, whose leaf is a timer.
 fn in_timers(part: &Value) -> f64 {
     match part["parts"].as_array().filter(|parts| !parts.is_empty()) {
         Some(parts) => parts.iter().map(in_timers).sum(),
@@ -31,7 +31,7 @@ fn in_timers(part: &Value) -> f64 {
 #[test]
 fn root_run_in_a_pid_namespace_sees_its_command_under_the_number_that_it_knows() {
     let mut draw = Draw::of_run("run in a pid namespace", 0);
-    // So many processes are born before: its number is drawn.
+    // So many processes start before, so its pid is drawn.
     let before = draw.between(0, 40);
     let sleeps = draw.between(300, 700);
     let script = format!(
@@ -68,7 +68,7 @@ fn root_attach_in_a_pid_namespace_follows_no_stranger_with_that_number() {
     let page = text(&output.stdout);
     let victim: u32 = page.lines().last().unwrap().parse().unwrap_or_else(|_| panic!("{page}"));
     let recording = whyslow::store::open(&file).unwrap();
-    let watched = recording.meta.watched.clone().expect("somebody was watched");
+    let watched = recording.meta.watched.clone().expect("a task was watched");
     assert_eq!((watched.subject, watched.pids), (victim.to_string(), vec![victim]), "seed {}", draw.seed());
     let spans = recording.tables.spans.as_deref().unwrap_or_default();
     let own: Vec<_> = spans.iter().filter(|span| span.pid == victim).collect();

@@ -1,4 +1,4 @@
-//! Signals reach the command, not us.
+//! Signals reach the command, not whyslow.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use super::{rest, run_script, started, whyslow};
 
-/// To the child alone, or, as a terminal does, to its process group; back when it has been delivered.
+/// To the child alone, or, as a terminal does, to its process group; returns when it was delivered.
 pub fn signal(child: &Child, signal: i32, group: bool) {
     let pid = child.id() as i32;
     // SAFETY: a child that has not been waited for, in a group of its own: the numbers are its.
@@ -59,7 +59,7 @@ fn root_a_second_ctrl_c_reports_at_once_and_leaves_the_command_alone() {
     assert_eq!(rest(out), "still here\n");
 }
 
-/// As `ended`, of one whose command still has its stderr open.
+/// As `ended`, for a whyslow whose command still has its stderr open.
 fn ended_beside(mut child: Child) -> (i32, String) {
     let status = child.wait().unwrap().code().expect("it was not killed");
     let mut said = vec![0; 1 << 16];
@@ -93,7 +93,7 @@ fn root_ctrl_backslash_does_not_cost_the_report() {
     assert!(said.contains("whyslow 0."), "{said}");
 }
 
-/// `run -- touch FILE` that gets this right after it forked.
+/// `run -- touch FILE` that gets these signals right after its fork.
 fn asked_before_it_began(signals: &[i32]) -> (i32, String, bool) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("begun");

@@ -1,4 +1,4 @@
-//! As whom the command runs.
+//! The user of the command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
@@ -27,7 +27,7 @@ fn root_under_sudo_the_command_is_the_callers() {
     command.env("SUDO_UID", &nobody[2]).env("SUDO_GID", &nobody[3]).env("SUDO_USER", "nobody");
     let output = command.current_dir("/").output().unwrap();
     assert_eq!(text(&output.stdout), reported_by("nobody"), "{}", text(&output.stderr));
-    // Not a child of sudo: such a shell's user may not expect it.
+    // Not a child of sudo: the user of such a shell may not expect it.
     assert!(
         text(&output.stderr).starts_with("whyslow: the command runs as nobody"),
         "{}",
@@ -60,7 +60,7 @@ fn root_what_the_user_may_not_execute_is_126() {
     assert_eq!(status(&whyslow(&["run", "--", program]).output().unwrap()), 0);
 }
 
-/// The command is more than our report: it runs, and what the kernel tells everybody is reported.
+/// The command matters more than the report: it runs, and whyslow reports what the kernel shows to every user.
 #[test]
 fn root_may_drop_to_a_user_whose_command_still_runs() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Recordings with their truth, and what is reported of them.
+//! Recordings with their truth and their reports.
 
 use std::fs;
 use std::io::Read as _;
@@ -17,22 +17,22 @@ use whyslow_report::json;
 pub struct Recorded {
     /// Its name: scenario and kernel.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What was made.
+    /// The truth.
     pub truth: Captured,
-    /// What is reported.
+    /// The report.
     pub document: Value,
-    /// The exit status of that.
+    /// The exit status of the report.
     pub status: i32,
 }
 
-/// Where they are.
+/// The folder of the recordings.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replay")
 }
 
-/// All of them, by name.
+/// All recordings, by name.
 pub fn all() -> &'static [Recorded] {
     static ALL: OnceLock<Vec<Recorded>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -93,13 +93,13 @@ impl Unpacked {
         Unpacked { files }
     }
 
-    /// Those that have rows.
+    /// Names of tables that have rows.
     pub fn tables(&self) -> Vec<String> {
         let with_rows = self.files.iter().filter(|(_, bytes)| !bytes.is_empty());
         with_rows.filter_map(|(path, _)| table(path)).collect()
     }
 
-    /// What is reported where a table is not there.
+    /// The report without this table.
     pub fn report_without(&self, gone: &str) -> Value {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, bytes) in self.files.iter().filter(|(path, _)| table(path).as_deref() != Some(gone)) {

@@ -1,29 +1,29 @@
-//! Fenced blocks of a document, and what the comment above one says of where its text comes from.
+//! Fenced blocks of a document, and the comment above a block that names the source of its text.
 
-/// What the comment above a block begins with: `<!-- session: FILE; from "WORDS"; until "WORDS" -->`.
+/// The start of the comment above a block: `<!-- session: FILE; from "WORDS"; until "WORDS" -->`.
 const MARK: &str = "<!-- session: ";
 const FENCE: &str = "```";
 
 /// A block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Of its first line within the fence, from 0.
+    /// Line number of its first line within the fence, from 0.
     pub at: usize,
-    /// What the fence says its language is.
+    /// The language that the fence names.
     pub language: String,
     pub lines: Vec<String>,
-    /// Where its text comes from, if that is said.
+    /// The source of its text, if a comment names one.
     pub source: Option<Source>,
 }
 
-/// Where a session's text comes from.
+/// The source of a session's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// A recording beside the test, or a file of the repository (with a slash).
     pub file: String,
-    /// How the first line begins, if it is not that of the report.
+    /// The start of the first line shown, if it is not the first line of the report.
     pub from: Option<String>,
-    /// How the first line begins that is left out, if not all is shown.
+    /// The start of the first line that is left out, if any.
     pub until: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Source {
     }
 }
 
-/// A block, and the lines that belong into it.
+/// A block, and the right lines for it.
 pub type Other = (Block, Vec<String>);
 
 /// All blocks of a document.

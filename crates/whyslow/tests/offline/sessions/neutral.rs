@@ -1,4 +1,4 @@
-//! The recordings of sessions are examples: nothing in them is of the machine that somebody built on.
+//! The recordings of sessions are examples: they contain nothing of the machine on which they were made.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,9 +15,9 @@ const GROUPS: [&str; 4] =
     ["/", "/system.slice", "/system.slice/checkout.service", "/system.slice/render.service"];
 /// The kernel is that of a guest of the lab.
 const KERNEL: &str = "+deb";
-/// Names of a build, a test, somebody's folder.
+/// Names of a build, of a test, of a user's folder.
 const STRANGE: [&str; 4] = ["whyslow-test-", "cargo", "/root/", "/home/"];
-/// A recording is a part of the source.
+/// Largest size of a recording: it is a part of the source.
 const LARGEST: u64 = 100_000;
 
 fn recordings() -> Vec<PathBuf> {

@@ -1,4 +1,4 @@
-//! What the present build prints for a session: its commands are read, and its recording is opened, examined and told.
+//! What the present build prints for a session: reads its commands, opens its recording, examines it and prints the report.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use whyslow_report::{Style, chains, cpus, locks, text};
 
 use crate::sessions::block::{Block, Source};
 
-/// Stands for what a session leaves out.
+/// Stands for text that a session leaves out.
 const LEFT_OUT: &str = "...";
-/// A window is not as long as it was asked for, to the millisecond.
+/// A window differs from the requested length by some milliseconds.
 const ABOUT: f64 = 0.1;
 
-/// Where the recordings of sessions are.
+/// The folder of the sessions' recordings.
 pub fn place() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions")
 }
@@ -29,11 +29,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The lines that belong into a block.
+/// The right lines for a block.
 pub fn printed(block: &Block, source: &Source) -> Result<Vec<String>, String> {
     let commands: Vec<&String> = block.lines.iter().filter(|line| line.starts_with("$ ")).collect();
     if commands.is_empty() {
-        // A part of a page that another test prints.
+        // A part of a page from another test.
         let page =
             fs::read_to_string(root().join(&source.file)).map_err(|err| format!("{}: {err}", source.file))?;
         return part(&page, source).map(|(lines, _)| lines);
@@ -47,7 +47,7 @@ pub fn printed(block: &Block, source: &Source) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// What one command prints.
+/// The output of one command.
 fn answer(line: &str, recording: &Recording, source: &Source) -> Result<Vec<String>, String> {
     let words: Vec<&str> = line.trim_start_matches("sudo ").split_whitespace().collect();
     match words[..] {
@@ -57,13 +57,13 @@ fn answer(line: &str, recording: &Recording, source: &Source) -> Result<Vec<Stri
             Ok(lines)
         }
         ["ls", "-m", ref folders @ ..] => Ok(listed(folders, source)),
-        // That makes the folder, and is silent.
+        // This makes the folder, and prints nothing.
         ["mkdir", "host", "&&", "tar", ..] => Ok(Vec::new()),
         _ => Err(format!("what does {line:?} print?")),
     }
 }
 
-/// The report, if this command line is one of ours and the recording is what it makes.
+/// The report, if this command line is whyslow's and would make this recording.
 fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String, String> {
     Cli::try_parse_from(words).map_err(|err| err.to_string())?;
     let ours = words.iter().position(|word| *word == "--").unwrap_or(words.len());
@@ -85,7 +85,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
     Ok(reported(&examine(recording), &style))
 }
 
-/// What is not carried out here is refused: a session must be what its command line prints.
+/// Options that this code does not carry out are refused: a session must show what its command line prints.
 fn nothing_is_left_undone(verb: &str, options: &[&str]) -> Result<(), String> {
     let mut rest = options.iter().filter(|word| **word != verb).peekable();
     while let Some(word) = rest.next() {
@@ -105,7 +105,7 @@ fn is_its_window(options: &[&str], recording: &Recording) -> Result<(), String> 
         asked.unwrap_or(&"10s").trim_end_matches('s').parse().map_err(|_| "no seconds".to_owned())?;
     let window = recording.window().as_secs_f64();
     let is_near = (window / seconds - 1.0).abs() < ABOUT;
-    if is_near { Ok(()) } else { Err(format!("{seconds} s were asked for, {window} s were recorded")) }
+    if is_near { Ok(()) } else { Err(format!("{seconds} s were requested, {window} s were recorded")) }
 }
 
 fn is_its_command(line: &str, recording: &Recording) -> Result<(), String> {
@@ -116,7 +116,7 @@ fn is_its_command(line: &str, recording: &Recording) -> Result<(), String> {
     if is_it { Ok(()) } else { Err(format!("{line:?} is not what was recorded: {ran:?}")) }
 }
 
-/// The lines from one that begins with certain words to one that does; and whether no more follow.
+/// The lines from one prefix to another; and whether no more lines follow.
 fn part(page: &str, source: &Source) -> Result<(Vec<String>, bool), String> {
     let lines: Vec<&str> = page.lines().collect();
     let find = |words: &Option<String>, after: usize, otherwise: usize| match words {
@@ -134,7 +134,7 @@ fn part(page: &str, source: &Source) -> Result<(Vec<String>, bool), String> {
     Ok((shown, to == lines.len()))
 }
 
-/// What `ls` says of the unpacked recording.
+/// The output of `ls` for the unpacked recording.
 fn listed(folders: &[&str], source: &Source) -> Vec<String> {
     let here = tempfile::tempdir().unwrap();
     let file = fs::File::open(place().join(&source.file)).unwrap();

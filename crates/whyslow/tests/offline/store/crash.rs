@@ -1,4 +1,4 @@
-//! Saving fails: the disk is full, the file gets too large, the process is killed. What was there stays, or nothing.
+//! Saving fails: the disk is full, the file gets too large, the process is killed. The earlier file stays, or there is none.
 
 use std::ffi::CString;
 use std::fs;
@@ -12,7 +12,7 @@ use whyslow_model::Recording;
 
 use crate::store::sample::{self, Draw};
 
-/// Where a child of a test saves; unset in the test itself.
+/// The path to which a child of a test saves; unset in the test itself.
 const CHILD: &str = "WHYSLOW_TEST_SAVE_TO";
 
 fn names(folder: &Path) -> Vec<String> {
@@ -79,7 +79,7 @@ fn killed_at_any_moment_it_leaves_a_whole_file_or_none() {
         }
         let left = names(folder.path());
         let strays = left.iter().filter(|n| *n != "host.why").count();
-        // A kill between the link and the rename, both of microseconds, leaves the link: a whole file, too.
+        // A kill between the link and the rename, which take microseconds, leaves the link: it is a whole file, too.
         assert!(strays <= 1, "seed {seed}, round {round}: {left:?}");
         for stray in left {
             assert_eq!(store::open(&folder.path().join(stray)).unwrap(), rec);
@@ -128,7 +128,7 @@ fn a_folder_that_is_not_there_is_an_error_with_a_way_out() {
     assert_eq!(format!("{why:#}"), said);
 }
 
-/// A tmpfs of the test's own.
+/// A tmpfs that belongs to the test.
 struct SmallDisk(tempfile::TempDir);
 
 /// When a process started, in ticks since boot: field 22 of its stat file.
@@ -138,7 +138,7 @@ fn started(pid: &str) -> Option<String> {
 }
 
 impl SmallDisk {
-    /// Unmount what tests that were killed left behind.
+    /// Unmount the leftovers of killed tests.
     fn clean_up() {
         for name in names(&std::env::temp_dir()) {
             let Some(owner) = name.strip_prefix("whyslow-test-disk-") else { continue };
@@ -196,6 +196,6 @@ fn root_a_full_disk_is_an_error_and_leaves_what_was_there() {
         assert_eq!(store::open(&path).unwrap(), small);
         assert_eq!(names(disk.0.path()), ["x.why"]);
     }
-    // What the failed saves had written is free again.
+    // The space of the failed saves is free again.
     store::save(&small, &path).unwrap();
 }

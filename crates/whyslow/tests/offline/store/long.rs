@@ -1,4 +1,4 @@
-//! A recording of a command that took long, drawn from a seed.
+//! A recording of a long command, drawn from a seed.
 
 use whyslow_model::Recording;
 use whyslow_model::timeline::{

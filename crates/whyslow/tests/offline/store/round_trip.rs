@@ -1,4 +1,4 @@
-//! What is saved is what is opened: from the file, and from the folder that it unpacks to.
+//! An opened recording equals the saved one: from the file, and from its unpacked folder.
 
 use std::fs;
 use std::path::Path;
@@ -42,8 +42,8 @@ fn a_large_host_comes_back_as_it_was() {
     assert_eq!(through_folder(&rec), rec);
 }
 
-/// Other order, folders as members, "./" before names, one zstd frame of several megabytes with a large window.
-/// As recordings of before call the list of snapshots.
+/// Another order, folders as members, "./" before names, one zstd frame of several megabytes with a large window. Uses the name of older
+/// recordings for the list of snapshots.
 #[test]
 fn a_folder_of_before_keeps_names_and_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn what_was_torn_stays_torn_when_it_is_saved_again() {
     assert_eq!(through_file(&rec), rec);
 }
 
-/// `format-0.why` was written when the format was new; what is in it stays readable for ever.
+/// `format-0.why` was written when the format was new; its content stays readable forever.
 #[test]
 fn a_recording_of_format_0_opens() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/offline/store/format-0.why");
@@ -158,7 +158,7 @@ fn a_recording_of_format_0_opens() {
     assert!(!rec.tables.samples.unwrap()[1].user.is_empty());
 }
 
-/// Recorded here, reported elsewhere: no /proc, no home, no rights, nothing but the file.
+/// Recorded here, reported elsewhere: without /proc, home or rights, only with the file.
 #[test]
 fn root_a_recording_opens_in_an_empty_chroot_by_nobody() {
     const CHILD: &str = "WHYSLOW_TEST_CHROOT";

@@ -1,4 +1,4 @@
-//! A recording as of a host with many tasks, drawn from a seed.
+//! A recording like that of a host with many tasks, drawn from a seed.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Draw {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % end.max(1)
     }
 
-    /// Mostly small, sometimes large, as times are.
+    /// Mostly small, sometimes large, like real times.
     fn time(&mut self) -> u64 {
         let bits = self.below(34);
         self.below(1 << bits)

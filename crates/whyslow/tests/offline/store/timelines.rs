@@ -1,4 +1,4 @@
-//! Timelines: long tables of narrow rows, most of whose fields are as by default.
+//! Timelines: long tables of narrow rows, most of whose fields have their default.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use whyslow_model::timeline::{LockWait, Span, StateTimes, Target, Waker};
 
 use crate::store::long;
 
-/// More than a window keeps.
+/// More rows than a window keeps.
 const MANY: u64 = 200_000;
 
 #[test]
@@ -38,7 +38,7 @@ fn a_torn_one_opens_up_to_the_tear() {
     assert!(some == all[..some.len()], "rows before the tear are as they were");
 }
 
-/// What is left out of a line must be what is put in for it.
+/// A field that is left out of a line must equal its default.
 #[test]
 fn a_field_at_a_time_comes_back() {
     let whole = Span {

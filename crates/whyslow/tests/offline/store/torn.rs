@@ -1,4 +1,4 @@
-//! A file that was cut off or damaged gives what came before, and invents nothing.
+//! A cut or damaged file gives everything before the damage, and invents nothing.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn begins<T: PartialEq>(part: &Option<Vec<T>>, whole: &Option<Vec<T>>) -> bool {
     part.as_deref().is_none_or(|part| whole.starts_with(part))
 }
 
-/// Everything in `part` is in `whole`, and a file has its first and last frame or none.
+/// Everything in `part` is in `whole`; a file has its first and last frame, or none.
 fn invents_nothing(part: &Recording, whole: &Recording) -> bool {
     let ends =
         |rec: &Recording, f: &FileSnapshot| Some((rec.first(&f.name).ok()?.at, rec.last(&f.name).ok()?.at));
@@ -43,7 +43,7 @@ fn invents_nothing(part: &Recording, whole: &Recording) -> bool {
             .all(|note| whole.missing.contains(note) || note.text.starts_with("cannot read "))
 }
 
-/// What a cut leaves, printed with `--nocapture` for docs/recording.md.
+/// What remains after a cut, printed with `--nocapture` for docs/recording.md.
 #[test]
 fn the_more_is_left_of_a_file_the_more_it_tells() {
     let rec = sample::recording(5_000, 11);
@@ -95,7 +95,7 @@ fn a_cut_says_what_is_lost() {
 fn every_cut_of_a_small_file_is_an_error_or_a_torn_recording() {
     let rec = sample::recording(4, 5);
     let bytes = saved(&rec);
-    // Each place in the head, then some, then each place in the end of the tar and of its last zstd frame.
+    // Each byte of the head, then some bytes, then each byte at the end of the tar and of its last zstd frame.
     let some = (600..bytes.len()).step_by(197);
     for cut in (0..600).chain(some).chain(bytes.len() - 200..bytes.len()) {
         match opened(&bytes[..cut]) {
@@ -125,7 +125,7 @@ fn a_flipped_bit_invents_nothing() {
     }
 }
 
-/// Damage of the tar and of the JSON below a zstd layer that is whole: no checksum helps there.
+/// Damage in the tar and in the JSON below an intact zstd layer: no checksum helps there.
 #[test]
 fn no_damage_makes_it_panic() {
     let seed = crate::store::seed();

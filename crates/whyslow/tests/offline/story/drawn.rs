@@ -1,4 +1,4 @@
-//! Hosts that nobody thought of: drawn tables. Whatever they hold, the report holds together.
+//! Hosts that no person designed: drawn tables. Whatever they hold, the report is consistent.
 
 use proptest::prelude::*;
 use whyslow_analyze::examine;
@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 const WINDOW: u64 = 2000 * MS;
 const TASKS: u32 = 8;
 
-/// Kernel stacks of waits of all sorts, by the state that they are met in.
+/// Kernel stacks of all kinds of waits, with the state of the task.
 const WAITS: &[(State, &str)] = &[
     (State::Blocked, "jbd2_log_wait_commit jbd2_complete_transaction ext4_sync_file"),
     (State::Io, "io_schedule __wait_on_buffer jbd2_journal_commit_transaction kjournald2"),
@@ -30,7 +30,7 @@ const WAITS: &[(State, &str)] = &[
     (State::Runnable, ""),
 ];
 
-/// One row: (mixed, wait, ready, which wait, who woke it, throttled).
+/// One row: (mixed, wait, ready, kind of wait, waker, throttled).
 type Row = (u64, u64, u64, usize, u32, bool);
 
 fn rows() -> impl Strategy<Value = Vec<Vec<Row>>> {
@@ -167,7 +167,7 @@ proptest! {
         let rec = host(&rows, &kin, quota.map(|ms| ms * MS), &watched);
         let document = serde_json::to_value(examine(&rec)).unwrap();
         let mut broken = story::broken(&document);
-        // Drawn tables contradict each other, as torn ones do: then that is what is said, and no more.
+        // Drawn tables contradict each other, as torn ones do: the report may say so, and is otherwise consistent.
         broken.retain(|wrong| !wrong.starts_with("it contradicts itself"));
         prop_assert!(broken.is_empty(), "{:#?}", broken);
     }

@@ -1,5 +1,5 @@
-//! Windows of a few milliseconds, as `run` and `attach` have them: what was late, stolen or refused had begun before them. Whatever
-//! the tables hold, nobody loses more than he lived.
+//! Windows of a few milliseconds, as `run` and `attach` have them: latency, stolen time and refused calls began before the window. Whatever the
+//! tables hold, no task loses more than its lifetime.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use whyslow_model::{FileSnapshot, Meta, Recording};
 const MS: u64 = 1_000_000;
 const TASKS: u32 = 3;
 
-/// Of one task: (lived in per mille of the window, slept of it, late by timers, by calls, blocked by connects).
+/// For one task: (lifetime in per mille of the window, sleep in it, latency of timers, of calls, blocked by connects).
 type Row = (u64, u64, u64, u64, u64);
 
 fn task_of(pid: u32, row: &Row, window: u64) -> Task {
@@ -120,7 +120,7 @@ fn refused(rec: &mut Recording, rows: &[Row]) {
     rec.tables.listeners = Some(vec![full]);
 }
 
-/// In ticks of 10 ms, as the kernel counts: a window of one may hold two.
+/// In ticks of 10 ms, as the kernel counts: a window of one tick may hold two.
 fn stat(at: Duration, ticks: [u64; 2]) -> FileSnapshot {
     let [user, steal] = ticks;
     let cpu = |name: &str| format!("{name} {user} 0 0 0 0 0 0 {steal} 0 0\n");

@@ -1,4 +1,5 @@
-//! With a real fault on: whyslow looks, then each check of its finding is run while the fault lasts, twice, and shows it.
+//! With a real fault on: whyslow observes the host, then each check of its finding is run twice while the fault lasts, and must show the
+//! fault.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, bars};
 
 use crate::advice::shows::{Shown, shows};
 
-/// Between two runs of a check: what counts must have risen.
+/// Time between two runs of a check: counters must have risen by then.
 const APART: Duration = Duration::from_secs(1);
 
 /// One fault, and the checks of its finding.
@@ -25,7 +26,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// As a test.
+/// Run it as a test.
 pub fn run(kind: Kind) {
     let cell = Checked(kind);
     rounds::run_judged(&cell, &crate::kept_in("advice"), |draw, label| made(kind, draw, label));
@@ -57,7 +58,7 @@ fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     })
 }
 
-/// What its checks print, twice.
+/// Output of its checks, each run twice.
 fn all_shown(finding: &Value) -> Result<Vec<Shown>, Trouble> {
     let checks = finding["check"].as_array().into_iter().flatten();
     let lines: Vec<&str> = checks.filter_map(|check| check["command"].as_str()).collect();
@@ -69,7 +70,7 @@ fn all_shown(finding: &Value) -> Result<Vec<Shown>, Trouble> {
     lines.iter().zip(first).map(twice).collect()
 }
 
-/// What a line prints that somebody pastes. That it fails is our failure, not the host's.
+/// Output of a line that a reader pastes. If it fails, the error is ours, not the host's.
 pub fn pasted(line: &str) -> Result<String, Trouble> {
     let here = PathBuf::from(whyslow_faults::program!());
     let path = std::env::var("PATH")?;
@@ -81,7 +82,7 @@ pub fn pasted(line: &str) -> Result<String, Trouble> {
         .stdin(std::process::Stdio::null())
         .output()?;
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    // Of whyslow 1 is an answer, and of find that a process has ended meanwhile.
+    // Status 1 is an answer of whyslow; find returns it when a process has ended meanwhile.
     let is_answer = ["whyslow ", "find "].iter().any(|program| line.starts_with(program))
         && done.status.code() == Some(1);
     if done.status.success() || is_answer {

@@ -1,4 +1,4 @@
-//! All commands that the cases of `tests/cases` give: those that check, that mend, and that undo it.
+//! All commands that the cases of `tests/cases` give: checks, fixes and undo commands.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use whyslow_analyze::examine;
 use crate::advice::harmless::is_command;
 use crate::advice::overlay;
 
-/// Where a text says how a fix is undone.
+/// The text before the command that undoes a fix.
 const UNDO: &str = "undo: ";
 
 /// A command of a finding.
@@ -17,7 +17,7 @@ const UNDO: &str = "undo: ";
 pub struct Given {
     pub case: String,
     pub rule: String,
-    /// What is to be seen, or done.
+    /// The text that comes with the command.
     pub text: String,
     /// The command.
     pub line: String,
@@ -26,15 +26,15 @@ pub struct Given {
 /// The commands of all cases.
 #[derive(Debug, Default)]
 pub struct All {
-    /// Those that show what was found.
+    /// Commands that show what was found.
     pub checks: Vec<Given>,
-    /// Those that help.
+    /// Commands that fix it.
     pub fixes: Vec<Given>,
-    /// Those that undo a fix.
+    /// Commands that undo a fix.
     pub undos: Vec<Given>,
 }
 
-/// Of all cases.
+/// The commands of all cases.
 pub fn all() -> All {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut found = All::default();
@@ -59,7 +59,7 @@ pub fn all() -> All {
     found
 }
 
-/// The command in a text that undoes a fix: up to the parenthesis that closes it, outside of quotes.
+/// The undo command in a fix's text: up to the closing parenthesis, outside of quotes.
 fn undo(text: &str) -> Option<&str> {
     let line = &text[text.find(UNDO)? + UNDO.len()..];
     let (mut quoted, mut escaped, mut depth) = (false, false, 0);

@@ -1,9 +1,9 @@
-//! Which programs a command of ours may use, and with which arguments they only read. What is not named here is refused: a list of
-//! what is forbidden would be shorter than the list of what can hurt.
+//! Programs that a command may use, and the arguments with which they only read. A program that is not in this list is refused: a list of
+//! forbidden programs would never be complete.
 
 use crate::advice::line::{Simple, commands, variables};
 
-/// A program, the package of Debian that has it, and whether it only reads when it is called with these arguments.
+/// A program, its Debian package, and whether it only reads with these arguments.
 struct Program {
     name: &'static str,
     package: &'static str,
@@ -51,12 +51,12 @@ const PROGRAMS: [Program; 43] = [
     program("lsblk", "util-linux", |_| true),
     program("mpstat", "sysstat", |_| true),
     program("nft", "nftables", |args| args.first().is_some_and(|verb| verb == "list")),
-    // Without -s it keeps a history, in a file of whoever calls it.
+    // Without -s it keeps a history in a file of the calling user.
     program("nstat", "iproute2", |args| {
         args.first().is_some_and(|arg| arg.starts_with('-') && arg.contains('s'))
     }),
     program("nsenter", "util-linux", |args| args.len() == 3 && args[..2] == ["-n", "-t"]),
-    // Its data goes to a pipe, and nothing into the cache of build ids.
+    // Its data goes to a pipe, and it writes nothing to the cache of build ids.
     program("perf", "linux-perf", |args| match args.first().map(String::as_str) {
         Some("record") => has(args, &["-N"]) && args.windows(2).any(|two| two == ["-o", "-"]),
         Some("report") => true,
@@ -68,7 +68,7 @@ const PROGRAMS: [Program; 43] = [
     program("tc", "iproute2", |args| {
         args.windows(2).any(|two| two == ["qdisc", "show"] || two == ["class", "show"])
     }),
-    // A trace is written to a file.
+    // With a trace option it writes a file.
     program("rtla", "rtla", |args| {
         !args.iter().any(|arg| arg.starts_with("-t") || arg.starts_with("--trace"))
     }),
@@ -82,7 +82,7 @@ const PROGRAMS: [Program; 43] = [
     }),
     program("strace", "strace", |args| !has(args, &["-o"]) && !args.iter().any(|arg| arg.contains("inject"))),
     program("sysctl", "procps", |args| !args.iter().any(|arg| arg.starts_with('-') || arg.contains('='))),
-    // With a mask before the process it sets it.
+    // With a mask before the pid it sets the mask.
     program("taskset", "util-linux", |args| args.len() == 2 && args[0] == "-cp"),
     program("tee", "coreutils", |_| false),
     program("timeout", "coreutils", |_| true),
@@ -94,9 +94,9 @@ const PROGRAMS: [Program; 43] = [
     }),
 ];
 
-/// Words in capitals that stand for themselves.
+/// Words in capitals that are no placeholders.
 const NO_PLACEHOLDER: [&str; 1] = ["ALL"];
-/// Where whatever we name lies.
+/// Folders of all files that a command may name.
 const PLACES: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
 
 fn has(args: &[String], any: &[&str]) -> bool {
@@ -123,7 +123,7 @@ pub fn packages(line: &str) -> Vec<&'static str> {
     all.iter().filter_map(program_of).map(|program| program.package).collect()
 }
 
-/// Programs that somebody has, files of the kernel, and no gap that a reader would have to fill.
+/// The programs exist, the files are files of the kernel, and no gap is left for the reader to fill.
 pub fn can_be_pasted(line: &str) -> Result<(), String> {
     let is_known = |name: &str| variables(line).contains(&name);
     for simple in commands(line)? {
@@ -139,7 +139,7 @@ pub fn can_be_pasted(line: &str) -> Result<(), String> {
             let variable = word.strip_prefix('$').filter(|name| !name.starts_with('('));
             let name = variable.map(|name| name.split('/').next().unwrap_or(""));
             if name.is_some_and(|name| !name.is_empty() && !is_known(name) && !is_field(&simple)) {
-                return Err(format!("nobody sets {word}: {line}"));
+                return Err(format!("no command sets {word}: {line}"));
             }
         }
     }
@@ -151,7 +151,7 @@ fn is_field(simple: &Simple) -> bool {
     simple.words.first().is_some_and(|word| word == "awk")
 }
 
-/// It reads, and nothing else.
+/// Whether the line only reads.
 pub fn only_reads(line: &str) -> Result<(), String> {
     for simple in commands(line)? {
         if !simple.writes.is_empty() {

@@ -1,4 +1,4 @@
-//! Checks that need no fault: those of the cases, with things of this host in the place of theirs, and what each must print.
+//! Checks that need no fault: the checks of the cases, with things of this host instead of theirs, and the output that each must print.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::advice::line::commands;
 use crate::advice::stand::Stand;
 use crate::advice::written::lines;
 
-/// A check, known by its rule and by how its line begins.
+/// A check, found by its rule and by the start of its line.
 struct Row {
     rule: &'static str,
     begins: &'static str,
-    /// Files that not every host has.
+    /// Files that some hosts lack.
     needs: &'static str,
-    /// Words that it must print; "{busy}" and "{me}" are names of ours.
+    /// Words that it must print; "{busy}" and "{me}" stand for names of this test.
     says: &'static [&'static str],
 }
 
@@ -32,10 +32,10 @@ const fn with(row: Row, needs: &'static str) -> Row {
 
 const IDLE: &str = "/sys/devices/system/cpu/cpu1/cpuidle/state0";
 const TRACING: &str = "/sys/kernel/tracing/current_tracer";
-/// Of kernels with the tracers that rtla uses.
+/// A file of kernels that have the tracers of rtla.
 const OSNOISE: &str = "/sys/kernel/tracing/osnoise";
 
-/// Where nothing is wrong it may be silent.
+/// On a healthy host the check may print nothing.
 const NOTHING: &[&str] = &[];
 
 const ROWS: &[Row] = &[
@@ -74,7 +74,7 @@ const ROWS: &[Row] = &[
     row("extra-work", "grep -c ' - '", &["\n"]),
     row("extra-work", "grep FDSize", &["FDSize:"]),
     row("extra-work", "grep Seccomp", &["Seccomp:"]),
-    // Of what no rule was ever made nothing is told.
+    // A table that was never created has no output.
     row("extra-work", "ip", NOTHING),
     row("extra-work", "nft", NOTHING),
     row("extra-work", "nsenter", NOTHING),
@@ -143,15 +143,15 @@ fn is_made(check: &Given) -> bool {
     Kind::ALL.iter().any(|kind| kind.rule() == check.rule)
 }
 
-/// Why it cannot be run here.
+/// Why this host cannot run it.
 fn lacks(row: &Row, line: &str) -> Option<String> {
     let is_there = |name: &str| pasted(&format!("command -v {name}")).is_ok();
     let used = commands(line).unwrap_or_default();
     let missing = used.iter().filter_map(|simple| simple.words.first()).find(|name| !is_there(name));
     let missing = missing.map(|name| format!("{name} (Debian has it in {})", packages(line).join(" ")));
     let absent = (!Path::new(row.needs).exists()).then(|| row.needs.to_owned());
-    // Nobody is killed for a test of what the kernel says of it, and the ring buffer of its log loses its
-    // oldest lines: those of the boot are not there on a host that has logged much since.
+    // No process is killed to test the kernel's message about it. The ring buffer of the kernel's log loses its oldest lines: on a host
+    // that logs much the messages of the boot are gone.
     let log = pasted("dmesg").unwrap_or_default();
     let not_logged = line.starts_with("dmesg") && !row.says.iter().all(|word| log.contains(word));
     let no_program =

@@ -1,22 +1,22 @@
-//! A line for a shell, taken apart: the simple commands in it, also those in `$(...)` and behind `timeout 5`, and what it writes.
+//! A shell line, split into its simple commands, also those in `$(...)` and behind `timeout 5`, and the files that it writes.
 
 /// One program with its arguments, without quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Simple {
     /// The program first.
     pub words: Vec<String>,
-    /// Files that its output goes into.
+    /// Files that receive its output.
     pub writes: Vec<String>,
 }
 
-/// Programs that run another one: which of their words is its first, counted from the end of their options.
+/// Programs that run another program: the place of that program among their words, counted from the end of their options.
 const WRAPPERS: [(&str, usize); 2] = [("timeout", 2), ("nsenter", 4)];
-/// Words of the grammar, not programs.
+/// Words of the shell's grammar, not programs.
 const KEYWORDS: [&str; 4] = ["do", "then", "else", "!"];
-/// A place where output is gone.
+/// A file that discards its output.
 const NOWHERE: &str = "/dev/null";
 
-/// What a line runs.
+/// The commands of a line.
 pub fn commands(line: &str) -> Result<Vec<Simple>, String> {
     let mut reader = Reader { rest: line, ..Reader::default() };
     reader.read().map_err(|why| format!("{why}: {line}"))?;
@@ -39,7 +39,7 @@ fn without_grammar(mut simple: Simple, found: &mut Vec<Simple>) -> Result<(), St
     }
     let Some(first) = simple.words.first().cloned() else { return Ok(()) };
     if first == "for" || (first == "done" && simple.words.len() == 1) {
-        // Its words are no program; what its loop writes to is a redirection of `done`.
+        // The words of `for` are no program; the output file of the loop is a redirection of `done`.
         let writes = std::mem::take(&mut simple.writes);
         return if writes.is_empty() { Ok(()) } else { Err(format!("a loop writes to {writes:?}")) };
     }
@@ -63,7 +63,7 @@ struct Reader<'l> {
     word: Option<String>,
     now: Simple,
     done: Vec<Simple>,
-    /// The next word is a file that is written.
+    /// Whether the next word is a file that the command writes.
     is_target: bool,
 }
 
@@ -141,7 +141,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `$'...'`: what its escapes stand for does not matter, only where it ends.
+    /// `$'...'`: only its end matters, not the meaning of its escapes.
     fn ansi(&mut self) -> Result<(), String> {
         loop {
             match self.next().ok_or("a $' is not closed")? {

@@ -1,20 +1,20 @@
-//! Whether what a check prints is what its finding says. Pure.
+//! Whether the output of a check shows what its finding says. No I/O.
 
 use serde_json::Value;
 use whyslow_faults::Kind;
 
-/// A check that was run twice, some time apart.
+/// A check that was run twice, a while apart.
 #[derive(Debug, Clone)]
 pub struct Shown {
     /// The command.
     pub line: String,
-    /// What it printed.
+    /// Output of the first run.
     pub before: String,
-    /// And then.
+    /// Output of the second run.
     pub after: String,
 }
 
-/// The checks of a finding about this fault show it.
+/// Whether the checks of a finding about this fault show the fault.
 pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
     let shown = match (kind, all) {
         (Kind::MemoryLimit, [shown, filled]) if is_filled(&filled.after) => shown,
@@ -32,18 +32,18 @@ pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
     }
 }
 
-/// Page cache by its name on either version of cgroups.
+/// Page cache, by its name in either version of cgroups.
 fn is_filled(text: &str) -> bool {
     ["total_cache ", "file "].iter().any(|name| count(text, name) > Some(0))
 }
 
-/// The counter that a check says will rise: its first word.
+/// The counter that a check says will rise: the first word of its text.
 fn named(finding: &Value) -> &str {
     let text = finding["check"][0]["text"].as_str().unwrap_or("");
     text.split(' ').next().filter(|name| name.contains("fault")).unwrap_or("?")
 }
 
-/// The sum of the counters whose names begin so.
+/// The sum of the counters with this prefix.
 fn count(text: &str, name: &str) -> Option<u64> {
     let of = |line: &str| line.strip_prefix(name)?.split_whitespace().last()?.parse::<u64>().ok();
     let all: Vec<u64> = text.lines().filter_map(of).collect();
@@ -64,7 +64,7 @@ fn is_its_mask(finding: &Value, shown: &Shown) -> Result<(), String> {
     if reported == seen { Ok(()) } else { Err(format!("the mask is reported as {reported}")) }
 }
 
-/// The line of the limit is what undoes the fix; and the device is in the list of devices.
+/// The limit's line is the one in the undo text, and the device is in the list of devices.
 fn is_its_limit(finding: &Value, shown: &Shown) -> Result<(), String> {
     let text = finding["fixes"][0]["text"].as_str().unwrap_or("");
     let line =
@@ -76,8 +76,8 @@ fn is_its_limit(finding: &Value, shown: &Shown) -> Result<(), String> {
     if is_limited && is_listed { Ok(()) } else { Err(format!("{line:?} is not in it")) }
 }
 
-/// "LISTEN 17 16 ...": as many are queued as may be, at one of the two looks, or drops were counted between them (who was dropped tries
-/// again a second later, and the queue has room meanwhile); and the limit is that of the advice.
+/// "LISTEN 17 16 ...": the listen queue is full in one of the two runs, or the kernel counted drops between them (a dropped client retries
+/// a second later, and the queue has room meanwhile); and the limit is the one in the advice.
 fn is_full(finding: &Value, shown: &Shown) -> Result<(), String> {
     let rows = [&shown.before, &shown.after];
     let columns = |text: &&String| {

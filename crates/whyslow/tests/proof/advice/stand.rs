@@ -1,5 +1,5 @@
-//! What stands on this host for the things of a case: a process that is busy and reads, a thread that waits in D state, a
-//! connection, a group with a limit on tasks, many open files.
+//! Things of this host that replace the things of a case: a busy process that reads, a thread that waits in D state, a connection, a group
+//! with a limit on tasks, many open files.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use whyslow_faults::Fence;
 
-/// Files that this process has open: more than most have, and fewer than it may.
+/// Number of files that this process has open: more than most processes, and fewer than its limit.
 const FILES: usize = 900;
-/// What the thread is called that waits.
+/// Name of the waiting thread.
 const WAITING: &str = "waits-in-d";
-/// It reads a file of the kernel in a loop, and computes between.
+/// It reads a file of the kernel in a loop, and computes in between.
 const BUSY: &str = "while :; do read a < /proc/stat; done";
-/// Until the thread waits and the process runs.
+/// Time until the thread waits and the process runs.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// All of it; dropping it ends it.
+/// All these things; dropping it ends them.
 pub struct Stand {
     busy: Child,
     waiting: Option<JoinHandle<()>>,
@@ -51,7 +51,7 @@ impl Stand {
         let client = TcpStream::connect(listener.local_addr()?)?;
         let connection = (client, listener.accept()?.0);
         let mut files = (0..FILES).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>()?;
-        // Who has it open and writes nothing wishes nothing.
+        // A process that has it open and writes nothing makes no request.
         files.extend(File::open("/dev/cpu_dma_latency"));
         let of = |root: &str| PathBuf::from(format!("{root}{}", fence.top().path()));
         let groups = [of("/sys/fs/cgroup/pids"), of("/sys/fs/cgroup")];
@@ -62,7 +62,7 @@ impl Stand {
         Ok(Stand { busy, waiting, fifo, group, _files: files, _connection: connection, _fence: fence })
     }
 
-    /// A line of a case, with ours in the place of its processes, groups and disks.
+    /// A line of a case, with processes, groups and disks of this host.
     pub fn in_place_of(&self, line: &str) -> String {
         let busy = self.busy.id().to_string();
         let mut words: Vec<String> = Vec::new();
@@ -79,7 +79,7 @@ impl Stand {
         words.join(" ")
     }
 
-    /// "/proc/7/io": of the one that is busy; its stack, of the one that waits.
+    /// "/proc/7/io": the file of the busy process; for a stack, of the waiting thread.
     fn of_our_process(&self, file: &str) -> String {
         let path = file.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'));
         match path.filter(|(id, _)| id.chars().all(|c| c.is_ascii_digit())) {
@@ -89,7 +89,7 @@ impl Stand {
         }
     }
 
-    /// A word that a check must print, with our names.
+    /// A word that a check must print, with names of this test.
     pub fn named(&self, word: &str) -> String {
         let me = fs::read_to_string("/proc/self/comm").unwrap_or_default();
         let word = word.replace("{pid}", &std::process::id().to_string());
@@ -101,7 +101,7 @@ impl Drop for Stand {
     fn drop(&mut self) {
         let _ = self.busy.kill();
         let _ = self.busy.wait();
-        // Its child goes on, and then it does.
+        // The child continues, and then the thread does.
         let end = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.fifo);
         if let (Ok(_end), Some(waiting)) = (end, self.waiting.take()) {
             let _ = waiting.join();
@@ -109,7 +109,7 @@ impl Drop for Stand {
     }
 }
 
-/// Who starts a child waits in D state until the child has begun; and this child has to open a file first, which nobody writes.
+/// A thread that starts a child waits in D state until the child has begun; this child first has to open a fifo that has no writer.
 fn spawn_behind(fifo: &CString) {
     let program = c"/bin/true";
     let mut argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
@@ -134,7 +134,7 @@ fn spawn_behind(fifo: &CString) {
     }
 }
 
-/// The thread that waits, by its name.
+/// The waiting thread, found by its name.
 fn waiting_thread() -> String {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_it =
@@ -150,7 +150,7 @@ fn program() -> String {
     text.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// One that is not made of memory or files.
+/// A disk that is not made of memory or files.
 fn disk() -> String {
     let all = fs::read_dir(Path::new("/sys/block")).into_iter().flatten().flatten();
     let mut names: Vec<String> = all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

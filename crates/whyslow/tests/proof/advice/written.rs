@@ -1,12 +1,12 @@
-//! The lines that stand in the rules' sources: each is given by a case, or is here with what a host would put in it. So no rule can
-//! give a command that nobody has tried.
+//! The command lines in the sources of the rules: each is given by a case, or is listed here as a host would fill it in. So a rule cannot
+//! give a command that was never tried.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::advice::given::{self, Given};
 
-/// Checks that no case gives, by their rules, as a host would get them.
+/// Checks that no case gives, by rule, as a host would fill them in.
 const CHECKS: [(&str, &str); 37] = [
     ("extra-work", "auditctl -l"),
     ("extra-work", "cat /proc/7/mountinfo"),
@@ -86,7 +86,7 @@ fn literals(source: &str) -> Vec<String> {
     found
 }
 
-/// Whether a text is a line to be pasted, not a sentence: "find out who" begins like one, too.
+/// Whether a text is a line to be pasted, not a sentence: "find out who" also begins like a command.
 fn is_line(text: &str) -> bool {
     const OF_LINES: [&str; 8] = ["/proc", "/sys", "/dev", " -", " | ", "{}", "cat ", "whyslow "];
     crate::advice::harmless::is_command(text)
@@ -95,7 +95,7 @@ fn is_line(text: &str) -> bool {
         && !["undo", ", ", "; it "].iter().any(|part| text.contains(part))
 }
 
-/// Whether a line is made of this format.
+/// Whether a line fits this format.
 fn is_made_of(line: &str, format: &str) -> bool {
     let mut rest = line;
     let format = format.replace("{{", "\u{1}").replace("}}", "\u{2}");
@@ -110,7 +110,7 @@ fn is_made_of(line: &str, format: &str) -> bool {
     rest.is_empty() || format.ends_with("{}")
 }
 
-/// The same of what mends.
+/// The same for fixes.
 const FIXES: [(&str, &str); 8] = [
     ("clocksource", "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("leftover-debugging", "echo 0 > /sys/kernel/tracing/events/enable"),
@@ -122,7 +122,7 @@ const FIXES: [(&str, &str); 8] = [
     ("leftover-debugging", "sysctl -w kernel.stack_tracer_enabled=0"),
 ];
 
-/// Those of the cases and those here: what checks, and what mends or undoes it.
+/// The lines of the cases and the lines of this file: checks, and fixes with their undo commands.
 pub fn lines() -> (Vec<Given>, Vec<Given>) {
     let of = |(rule, line): &(&str, &str)| Given {
         case: "no case".to_owned(),

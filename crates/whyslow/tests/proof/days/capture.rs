@@ -1,5 +1,5 @@
-//! Recordings of days for replay (`make capture-days`): where `WHYSLOW_CAPTURE` names a folder, what whyslow saw of a day that was found
-//! right is kept there, and the truth about it beside it.
+//! Recordings of days for replay (`make capture-days`): where `WHYSLOW_CAPTURE` names a folder, the recording of a day that was judged
+//! right is kept there, with the truth beside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// If it is asked for.
+    /// The capture, if the environment requests it.
     pub fn of(cell: Cell) -> io::Result<Option<Self>> {
         let Some(into) = env::var_os("WHYSLOW_CAPTURE") else { return Ok(None) };
         fs::create_dir_all(&into)?;
@@ -34,8 +34,7 @@ impl Capture {
         self.into.join(format!("{}-host.{end}", self.name))
     }
 
-    /// The truth of another making would be about a recording that is no longer there. A recording without one is for those who look for
-    /// what went wrong.
+    /// A truth from another try would belong to a recording that is gone. A recording without a truth is kept for debugging.
     pub fn end(&self, made: &Made, verdict: &Verdict) -> io::Result<()> {
         let truth = self.file("json");
         match verdict {
@@ -83,7 +82,7 @@ impl Capture {
     }
 }
 
-/// What a rule cannot do without.
+/// The table that a rule needs.
 fn table_of(rule: &str) -> &'static str {
     match rule {
         "cache-taken" => "memory",
@@ -92,7 +91,7 @@ fn table_of(rule: &str) -> &'static str {
     }
 }
 
-/// Look, and record if that is asked for.
+/// The arguments of whyslow, with a recording if one is requested.
 pub fn arguments(capture: Option<&Capture>) -> Vec<String> {
     let record = capture.map(|capture| ["-o".to_owned(), path(&capture.recording())]);
     ["exam".to_owned()].into_iter().chain(record.into_iter().flatten()).collect()

@@ -1,4 +1,4 @@
-//! Somebody keeps the CPUs full.
+//! Days on which other processes keep the CPUs full.
 
 use std::io;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use whyslow_faults::spec::Work;
 use crate::days::day::Day;
 use crate::days::stage::{Ground, Stage};
 
-/// Many busy processes of one cgroup, and a few threads that pay for it, or do not.
+/// Many busy processes in one cgroup, beside a few threads that lose time to them, or do not.
 pub fn crowd(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let cpus = host::cpus().len() as u64;
     let many = cpus * ground.draw.between(4, 9);
-    // As many threads as CPUs of as much weight as all others together would lose half.
+    // As many threads as CPUs, with as much weight as all other tasks together, would lose half of their time.
     let is_even = day == Day::Number && ground.is_fault();
     let threads = if is_even { cpus } else { ground.draw.between(1, cpus.clamp(2, 3) - 1) };
     let group = ground.group()?;
-    // Who is nicer than that has been told to leave the CPUs to others.
+    // A victim with a higher nice value is meant to leave the CPUs to other tasks.
     let (part, nice) = (ground.draw.between(20, 400), ground.draw.between(4, 9) as i32);
     let victim = ground.process(&group, threads, Work::Spin { burst_us: 200, rest_us: 0 })?;
     let mut stage = ground.stage(victim, group, &["full-cpus"]);
     stage.said = format!("{many} processes beside {threads} threads, 1/{part}, nice {nice}");
     let is_fault = ground.is_fault();
     if day == Day::Nice {
-        // Of one cgroup, and two sessions.
+        // One cgroup, two sessions.
         let line = programs::that_computes(ground.draw)?;
         let (group, dir) = (stage.group.clone(), ground.fence.dir().to_owned());
         let be_nice = move |pid: u32| whyslow_faults::sys::set_nice(pid as i32, 19);
@@ -60,7 +60,7 @@ pub fn crowd(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Two threads whose cgroup has a quota, or an ample one, beside a crowd of little weight that takes what is left.
+/// Two threads whose cgroup has a tight or an ample quota, beside a crowd of little weight that uses the remaining CPU time.
 pub fn quota(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let cpus = host::cpus().len();
     let (period, percent) =
@@ -90,10 +90,10 @@ pub fn programs(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, others] = [ground.group()?, ground.group()?];
     let work = match day {
         Day::ShortLived => Work::Fork { burst_us },
-        // A thread that rests beside a crowd waits for a slice of it each time, however light it is.
+        // A thread that sleeps beside a crowd waits for a slice of the crowd at each wake-up, however light the crowd is.
         _ => Work::Spin { burst_us, rest_us: if ground.is_fault() { burst_us / 10 } else { 0 } },
     };
-    // Of a twin the programs have a CPU for themselves, nearly.
+    // In a twin the programs have almost a whole CPU for themselves.
     let threads = if ground.is_fault() { cpus.max(2) } else { 1 };
     let victim = ground.process(&own, threads, work)?;
     let mut stage = ground.stage(victim, own, &["full-cpus"]);

@@ -1,4 +1,4 @@
-//! The days, by what goes wrong.
+//! The days, by their fault.
 
 use std::fmt;
 
@@ -6,73 +6,73 @@ use whyslow_faults::Form;
 
 use crate::days::locks::How;
 
-/// What goes wrong.
+/// The fault of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Day {
-    /// A crowd of more weight.
+    /// A crowd with more weight.
     Weight,
-    /// A crowd of the same weight.
+    /// A crowd with the same weight.
     Number,
-    /// A crowd of the same cgroup that is less nice.
+    /// A crowd in the same cgroup with a lower nice value.
     Nice,
     /// Real programs that compute.
     Programs,
     /// The same, beside processes that live for milliseconds.
     ShortLived,
-    /// A quota, beside a crowd of little weight that leaves no CPU idle.
+    /// A quota, beside a crowd of little weight that keeps all CPUs busy.
     Quota,
     /// Small reads behind large ones.
     Reads,
-    /// An fsync behind what others write.
+    /// An fsync behind the writes of other processes.
     Fsync,
-    /// Somebody else streams through the cache of both.
+    /// Another process streams through the page cache of both.
     Evicted,
-    /// Somebody drops all caches again and again.
+    /// A process drops all caches again and again.
     Dropped,
-    /// What fills the memory limit of a cache is somebody's heap ...
+    /// The heap of another process fills the memory limit of a cache ...
     Heap,
-    /// ... or what somebody has left in a tmpfs.
+    /// ... or a file that a process left in a tmpfs.
     Tmpfs,
     /// The holder of a file's lock sleeps.
     Asleep(How),
     /// It computes.
     AtWork(How),
-    /// It was stopped.
+    /// The holder was stopped.
     Stopped(How),
     /// A tracer stops it at each of its system calls.
     Traced,
     /// A service that was stopped.
     ServiceStopped,
-    /// A service that answers one after the other.
+    /// A service that answers one client after the other.
     OneThread,
-    /// A service that sleeps over each request.
+    /// A service that sleeps before each answer.
     ServiceSleeps,
-    /// A service that asks one that sleeps.
+    /// A service that sends a request to a service that sleeps.
     Upstream,
-    /// ... behind some more, and it may be stopped.
+    /// ... through some more relays; the last service may also be stopped.
     Relays,
-    /// A service whose threads all sleep over requests, with more clients than threads.
+    /// A service whose threads all sleep before their answers, with more clients than threads.
     Pool,
-    /// A service whose threads all wait for what does not come: it answers nobody.
+    /// A service whose threads all wait for an event that never comes: it answers no client.
     PoolStuck,
-    /// A service whose processes all sleep over requests (1), or wait for what does not come (2), also at an epoll of their own (3), with more clients
-    /// than processes.
+    /// A service whose processes all sleep before their answers (1), or wait for an event that never comes (2), also at an epoll of their
+    /// own (3), with more clients than processes.
     Prefork(u64),
-    /// A service with a thread that keeps the interpreter's lock for its own work.
+    /// A service with a thread that holds the interpreter's lock for its own work.
     Interpreter,
-    /// A daemon that gives leave to open files, and sleeps over it.
+    /// A daemon that grants permission to open files, and sleeps before it does.
     Guard,
     /// A service whose cgroup has a quota.
     ServiceThrottled,
     /// A service of little weight beside a crowd.
     ServiceCrowded,
-    /// A service that reads a disk behind somebody else.
+    /// A service that reads a disk behind another process.
     ServiceReads,
-    /// Who reads a connection sleeps or computes between two messages.
+    /// The reader of a connection sleeps or computes between two messages.
     SlowReader,
     /// A file system that is frozen.
     Frozen,
-    /// A daemon's file system, which sleeps over each read.
+    /// A daemon's file system, which sleeps before it answers a read.
     Fuse,
 }
 

@@ -1,4 +1,4 @@
-//! Somebody keeps a disk busy.
+//! Days on which a process keeps a disk busy.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use whyslow_faults::spec::{Direct, Work};
 
 use crate::days::stage::{Ground, Stage, names};
 
-/// Small reads beside large ones of somebody else, many at once or one now and then.
+/// Small reads beside large reads of another process, many at once or one now and then.
 pub fn reads(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (own, others) = (ground.file(64 << 20)?, ground.file(64 << 20)?);
     let (block, large) = (ground.draw.between(1, 4) << 12, ground.draw.between(1, 4) << 20);
@@ -37,7 +37,7 @@ pub fn reads(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A small file's fsync beside a real program that writes much and flushes it, or little.
+/// fsync of a small file, beside a real program that writes and flushes much, or little.
 pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let groups = [ground.group()?, ground.group()?];
     let (file, rest_us) = (ground.fence.dir().join(ground.draw.word(8)), ground.draw.between(200, 2_000));
@@ -45,8 +45,8 @@ pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let victim = ground.process(&groups[0], 1, work)?;
     let mut stage = ground.stage(victim, groups[0].clone(), &["disk-queue"]);
     let (count, bytes) = (ground.draw.between(2, 4), ground.draw.between(48, 96));
-    // Past the page cache; through it, with a flush of its own; or without one: the file system writes what a file had when it was cut off, and a
-    // commit of the journal waits for data that are new.
+    // Past the page cache; through it, with a flush by the program; or without a flush: the file system writes back a file that is
+    // truncated, and a commit of the journal waits for new data.
     let how = ground.draw.pick(&["oflag=direct", "conv=fsync", ""]);
     let writes = match ground.is_fault() {
         true => format!("while :; do dd if=/dev/zero of=$$.out bs=1M count={bytes} {how}; done"),
@@ -63,7 +63,7 @@ pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A file system that somebody freezes, as a snapshot or a backup does.
+/// A file system that another process freezes, as a snapshot or a backup does.
 pub fn frozen(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let [image, dir] = [ground.draw.word(8), ground.draw.word(7)].map(|name| ground.fence.dir().join(name));
@@ -81,7 +81,7 @@ pub fn frozen(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let work = Work::Sync { file, block: 4096, each: 1, most: 1 << 20, rest_us };
     let victim = ground.process(&own, threads, work)?;
     let mut stage = ground.stage(victim, own, &["held-up"]);
-    // Of the one that froze it the kernel keeps no trace.
+    // The kernel does not record the process that froze it.
     stage.blame = vec!["a frozen file system".to_owned()];
     stage.said = format!("{threads} that write to a file system that is frozen");
     let (freezer, is_fault) = (Arc::new(freezer), ground.is_fault());

@@ -1,4 +1,5 @@
-//! Honest loads: real programs at work, alone on the host. Nobody is accused, and who keeps the CPUs full is told.
+//! Honest loads: real programs at work, alone on the host. whyslow must accuse no process, and must report the program that keeps the CPUs
+//! full.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,13 +34,13 @@ const LOADS: &[(&str, &str)] = &[
     ("cron", "while sleep 0.1; do date; ls /; cat /proc/loadavg; done"),
     ("steps", "while :; do perl -e '$x += $_ for 1 .. 200000'; sleep 0.02; done"),
 ];
-/// So many compilers at a time.
+/// Compilers at a time.
 const JOBS: usize = 8;
-/// Less than this part of the CPU time left over is a full host ...
+/// Below this share of unused CPU time a host is full ...
 const FULL: f64 = 0.04;
-/// ... and with more nobody keeps it full.
+/// ... and above this one no program keeps it full.
 const ROOM: f64 = 0.25;
-/// The hypervisor takes what it likes at any time.
+/// The hypervisor may steal CPU time at any time.
 const NOT_OURS: &str = "steal";
 
 /// A load.
@@ -56,18 +57,18 @@ fn all() -> Vec<Load> {
     LOADS.iter().map(|(name, _)| Load(name)).chain([Load("make")]).collect()
 }
 
-/// What came about, by the test's own clocks.
+/// What the test's own clocks show.
 #[derive(Debug)]
 pub struct Worked {
-    /// What the load may be called.
+    /// Possible names of the load.
     pub names: Vec<String>,
     pub sight: Sight,
-    /// The part of CPU time that was left over.
+    /// The share of CPU time that was unused.
     pub left: f64,
     pub said: String,
 }
 
-/// Judge a look at it.
+/// Judge a document about it.
 pub fn judge(worked: &Worked, look: &Look) -> Verdict {
     let sound = look.is_sound(Verb::Exam).and_then(|()| {
         said::could_tell(&look.document, &["full-cpus"])?;
@@ -89,19 +90,21 @@ pub fn judge(worked: &Worked, look: &Look) -> Verdict {
 
 fn is_right(worked: &Worked, look: &Look) -> Result<(), Wrong> {
     let of_kind = |kind: &'static str| findings(look).iter().filter(move |finding| finding["kind"] == kind);
-    // What others on this host lose to it is another matter.
+    // Losses of other tasks on this host are another matter.
     let is_ours = |finding: &&Value| is_one(&finding["victim"], &worked.names);
     if let Some(blame) = of_kind("cause").filter(is_ours).find(|finding| finding["rule"] != NOT_OURS) {
         return Err(Wrong::accused(format!("no task lost time, and: {}", blame["title"])));
     }
     let busy: Vec<&Value> = of_kind("busy").filter(|finding| finding["rule"] == "full-cpus").collect();
-    // Where it costs somebody else his time who keeps the CPUs full is told with that.
+    // Where the load costs another task time, the cause names the program that keeps the CPUs full.
     let costs = || {
         of_kind("cause")
             .any(|finding| finding["rule"] == "full-cpus" && is_one(&finding["culprit"], &worked.names))
     };
     match busy.as_slice() {
-        [] if worked.left < FULL && !costs() => Err("the CPUs are full, and nobody is busy".into()),
+        [] if worked.left < FULL && !costs() => {
+            Err("the CPUs are full, and the report calls no process busy".into())
+        }
         [one, ..] if worked.left > ROOM => {
             Err(Wrong::accused(format!("there is room, and {} is busy", one["victim"])))
         }
@@ -149,10 +152,10 @@ fn judged(
     let left = calm.left_over()? / cpus;
     let sight = look.sight(group, cpu)?;
     fence.check_time()?;
-    // Each script is a session of its own: jobs of one name.
+    // Each script is a session of its own: jobs with one name.
     let mut names = [group.path(), "sh -c", "perl -e", "awk BEGIN", "nice -n"].map(str::to_owned).to_vec();
     names.extend(pids.iter().map(u32::to_string));
-    // The program itself, where its shell has done nothing in the window.
+    // The program itself, where its shell did nothing in the window.
     names.extend((needs(load.0) == load.0).then(|| load.0.to_owned()));
     let worked = Worked { names, sight, left, said };
     Ok(match calm.disturbed(Some(fence.top()), look.own_cpu())? {

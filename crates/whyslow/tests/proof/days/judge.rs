@@ -1,4 +1,4 @@
-//! Whether what was said of a day is right. Pure: what was made and the document in, a verdict out.
+//! Whether a document about a day is right. No I/O: takes the scenario and the document, returns a verdict.
 
 use serde_json::Value;
 use whyslow_faults::look::Look;
@@ -9,36 +9,36 @@ use whyslow_faults::{Form, Truth, bars};
 
 use crate::days::day::Cell;
 
-/// The hypervisor takes what it likes at any time.
+/// The hypervisor may steal CPU time at any time.
 const NOT_OURS: &str = "steal";
 
-/// A part of its time that is told if it is a little more (5 %).
+/// Share of its time: whyslow reports a loss from a slightly larger share (5 %) on.
 const A_LITTLE: f64 = 0.035;
 
-/// A day that was made, by the clocks of those who were in it.
+/// A day that was made, by the clocks of its processes.
 #[derive(Debug)]
 pub struct Made {
     pub cell: Cell,
     pub truth: Truth,
-    /// Names and ids that stand for the victim.
+    /// Names and ids of the victim.
     pub whose: Vec<String>,
-    /// ... and for the culprit.
+    /// ... and of the culprit.
     pub blame: Vec<String>,
     pub rules: &'static [&'static str],
-    /// What the title says, too.
+    /// Text that the title must also contain.
     pub says: &'static str,
-    /// Who keeps the CPUs full.
+    /// The process or group that keeps the CPUs full.
     pub busy: Option<String>,
-    /// Groups that are there to make the host busy: what they lose, and what is lost to them, is another matter.
+    /// Groups that exist to make the host busy: their losses, and losses to them, are another matter.
     pub aside: Vec<String>,
-    /// The group above all that are the test's: what others on this host lose is another matter, too.
+    /// The group above all groups of the test: losses of other tasks on this host are another matter, too.
     pub top: String,
     pub said: String,
     pub sight: Sight,
 }
 
 impl Made {
-    /// Why it did not come about, by the victim's clock.
+    /// Why the day did not come about, by the victim's clock.
     fn is_not_made(&self) -> Option<String> {
         let share = self.truth.share();
         match self.cell.form {
@@ -52,7 +52,7 @@ impl Made {
             let [victim, culprit] =
                 ["victim", "culprit"].map(|party| finding[party]["id"].as_str().unwrap_or_default());
             let is_aside = |id: &str| self.aside.iter().any(|group| group == id);
-            // Of several that fill the CPUs one is the culprit, and the title names all; the day's own victim may not be among those that pay.
+            // If several groups fill the CPUs, one is the culprit and the title names all; the day's own victim may not be a victim of theirs.
             let title = finding["title"].as_str().unwrap_or_default();
             let fills_too = || self.aside.iter().any(|group| title.contains(group.as_str()));
             let is_bystanders = || finding["rule"] == "full-cpus" && !is_one(&finding["victim"], &self.whose);
@@ -73,7 +73,7 @@ impl Made {
         }
     }
 
-    /// A twin's victim has lost something, too, and it is told of that and of no more.
+    /// A twin's victim has lost a little, too, and the report states that loss and no more.
     fn is_as_little(&self, blame: &Value) -> bool {
         let more = lost(blame) - self.truth.lost_s();
         self.truth.share() > A_LITTLE
@@ -83,13 +83,13 @@ impl Made {
             && more <= bars::EXACT * self.truth.lost_s()
     }
 
-    /// It is the test's, or the whole host.
+    /// Whether it belongs to the test, or is the whole host.
     fn is_ours(&self, party: &Value) -> bool {
         let own = [self.top.clone(), "host".to_owned()];
         is_one(party, &own) || is_one(party, &self.whose) || is_one(party, &self.blame)
     }
 
-    /// The headline: victim, culprit, loss.
+    /// Check the headline: victim, culprit, loss.
     fn is_told(&self, first: &Value) -> Result<(), Wrong> {
         if !is_one(&first["victim"], &self.whose) {
             return Err(Wrong::accused(format!("not the victim: {}", first["victim"])));
@@ -114,11 +114,11 @@ impl Made {
         Ok(())
     }
 
-    /// Who keeps the CPUs full, if anybody does.
+    /// The group or process that keeps the CPUs full, if there is one.
     fn is_busy(&self, look: &Look) -> Result<(), Wrong> {
         let Some(group) = &self.busy else { return Ok(()) };
         let is_busy = |finding: &&Value| finding["kind"] == "busy" && finding["rule"] == "full-cpus";
-        let busy = findings(look).iter().find(is_busy).ok_or("nobody is busy")?;
+        let busy = findings(look).iter().find(is_busy).ok_or("the report calls no process busy")?;
         match is_one(&busy["victim"], std::slice::from_ref(group)) || is_one(&busy["victim"], &self.blame) {
             true => Ok(()),
             false => Err(Wrong::accused(format!("busy is {} and not {group}", busy["victim"]))),
@@ -126,10 +126,10 @@ impl Made {
     }
 }
 
-/// Whether somebody is called by one of these names or ids.
+/// Whether a party has one of these names or ids.
 pub fn is_one(party: &Value, names: &[String]) -> bool {
     let (id, name) = (party["id"].as_str().unwrap_or_default(), party["name"].as_str().unwrap_or_default());
-    // A number may be part of any other.
+    // A number may be part of another number.
     let says = |own: &String| {
         own.parse::<u32>().is_err() && (name.contains(own.as_str()) || id.contains(own.as_str()))
     };
@@ -144,7 +144,7 @@ pub fn findings(look: &Look) -> &[Value] {
     look.document["findings"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// All that was said, for who has to find out what is wrong.
+/// All findings, for debugging.
 pub fn context(look: &Look) -> String {
     let titles = findings(look).iter().map(|finding| {
         let [kind, rule, title] = ["kind", "rule", "title"].map(|name| finding[name].as_str().unwrap_or("?"));
@@ -155,7 +155,7 @@ pub fn context(look: &Look) -> String {
     format!("{told}\n  ({})", look.kept.display())
 }
 
-/// Judge a look at what was made.
+/// Judge a document about the scenario.
 pub fn judge(made: &Made, look: &Look) -> Verdict {
     let context = || format!("{}; truth: {}; {}", made.said, made.truth, context(look));
     let sound = || {
@@ -163,7 +163,7 @@ pub fn judge(made: &Made, look: &Look) -> Verdict {
         said::could_tell(&look.document, made.rules)?;
         Ok::<_, Wrong>(made.sight.is_in(&look.document)?)
     };
-    // An accusation counts, also where whyslow could not look.
+    // A false accusation counts even where whyslow was not able to observe.
     let reported = match (made.is_not_made(), made.as_asked(look)) {
         (None, Err(wrong)) if wrong.sort == Sort::False => Err(wrong),
         (Some(why), _) => sound().map(|()| Some(why)),

@@ -1,4 +1,4 @@
-//! Somebody holds what others need.
+//! Days on which a process holds a lock that others need.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use whyslow_faults::spec::{FileLock, Work};
 
 use crate::days::stage::{Ground, Stage, names};
 
-/// Which lock.
+/// The kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Flock,
     Record,
-    /// Nobody waits for it: it is tried again.
+    /// A lock without waiters: tasks that do not get it sleep and try again.
     Retried,
 }
 
@@ -28,13 +28,13 @@ impl How {
 
 const RULES: &[&str] = &["held-up", "lock-wait"];
 
-/// One who needs a file's lock for a moment, and one who keeps it for so long.
+/// A victim that needs a file's lock for a moment, and a process that holds it for so long.
 fn held(how: How, hold_us: u64, asleep: bool, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let groups = [ground.group()?, ground.group()?];
     let file = ground.file(4096)?;
     let mut rests = [ground.draw.between(100, 1_000), ground.draw.between(500, 3_000)];
     let hold_us = match how {
-        // A try that fails costs a sleep: nothing, if there are few; all of them find it held, if it is held for longer.
+        // A failed try costs a sleep: few failures cost almost nothing; if the lock is held for longer, every try fails.
         How::Retried if ground.is_fault() => hold_us.max(100_000),
         How::Retried => {
             rests = [2_000, 40_000];
@@ -56,19 +56,19 @@ fn held(how: How, hold_us: u64, asleep: bool, ground: &mut Ground<'_>) -> io::Re
     Ok(stage)
 }
 
-/// The holder sleeps with it.
+/// The holder sleeps while it holds the lock.
 pub fn asleep(how: How, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let hold_us = if ground.is_fault() { ground.draw.between(20, 300) * 1_000 } else { 5 };
     held(how, hold_us, true, ground)
 }
 
-/// The holder computes with it.
+/// The holder computes while it holds the lock.
 pub fn at_work(how: How, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let hold_us = if ground.is_fault() { ground.draw.between(10, 100) * 1_000 } else { 5 };
     held(how, hold_us, false, ground)
 }
 
-/// The holder was stopped with it in its hands.
+/// The holder was stopped while it held the lock.
 pub fn stopped(how: How, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let is_fault = ground.is_fault();
     let groups = [ground.group()?, ground.group()?];
@@ -107,7 +107,7 @@ pub fn traced(ground: &mut Ground<'_>) -> io::Result<Stage> {
     stage.blame = names(&tracer, &groups[1]);
     stage.said = "a tracer".to_owned();
     let is_fault = ground.is_fault();
-    // The twin's tracer is there, and traces nobody.
+    // The twin's tracer exists, and traces no process.
     stage.begin = Box::new(move || {
         tracer.ledger().word(Word::Mode).store(is_fault.into(), std::sync::atomic::Ordering::Release);
         tracer.go();

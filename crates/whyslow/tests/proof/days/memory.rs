@@ -1,4 +1,4 @@
-//! Somebody takes others' page cache.
+//! Days on which a process takes page cache from others.
 
 use std::io;
 
@@ -8,17 +8,17 @@ use whyslow_faults::spec::Work;
 use crate::days::stage::{Ground, Stage};
 use crate::small::Small;
 
-/// Two programs in a group with a limit: one reads a file again and again that fits, the other streams one that does not, or one that fits
-/// beside it.
+/// Two programs in a group with a limit: one reads a file that fits, again and again; the other streams a file that does not fit, or reads
+/// one that fits beside it.
 pub fn evicted(ground: &mut Ground<'_>) -> io::Result<Stage> {
-    // Half of the pages are kept however much streams by, and nearly all of a small group of its own (mm/vmscan.c, inactive_is_low,
-    // get_scan_count).
+    // The kernel keeps half of the pages however much data streams by, and nearly all pages of a small group of its own (mm/vmscan.c,
+    // inactive_is_low, get_scan_count).
     const LIMIT: u64 = 128 << 20;
     let own = ground.group()?;
     let other = own.clone();
     let size = ground.draw.between(92, 104) << 20;
     let (small, large) = (ground.file(size)?, ground.fence.dir().join(ground.draw.word(8)));
-    // Holes: read as fast as memory is, and more than is read in the time of the test.
+    // A file of holes: as fast as memory, and larger than the test can read.
     std::fs::File::create(&large)?.set_len(1 << 40)?;
     let (block, burst_us) = (4096, ground.draw.between(2, 6));
     own.set_memory_limit(Some(LIMIT))?;
@@ -26,9 +26,9 @@ pub fn evicted(ground: &mut Ground<'_>) -> io::Result<Stage> {
     victim.go();
     victim.warm()?;
     let mut stage = ground.stage(victim, own, &["cache-taken", "memory-limit"]);
-    // The group is the other's, too.
+    // The group also belongs to the other program.
     stage.whose.retain(|name| name != stage.group.path());
-    // The twin reads what fits beside it.
+    // The twin reads a file that fits beside it.
     let reads = match ground.is_fault() {
         true => format!(
             "i=0; while sleep 0.05; do dd if={} of=/dev/null bs=1M count=32 skip=$i; i=$((i + 32)); done",
@@ -47,7 +47,7 @@ pub fn evicted(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A program reads a file again and again that fits into its group's limit, until something else fills that: it stays.
+/// A program reads a file that fits into its group's limit again and again, until something else fills the limit and stays there.
 fn beside(
     ground: &mut Ground<'_>,
     says: &'static str,
@@ -76,7 +76,7 @@ fn beside(
     Ok(stage)
 }
 
-/// Memory of a process that has nothing to do with it now.
+/// Memory of another process, which is idle by then.
 pub fn heap(ground: &mut Ground<'_>) -> io::Result<Stage> {
     beside(ground, "heap", |bytes| {
         format!(
@@ -96,7 +96,7 @@ pub fn tmpfs(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Somebody tells the kernel again and again to forget what is read, or something else.
+/// A process tells the kernel again and again to drop the pages that the victim reads, or other pages.
 pub fn dropped(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, other] = [ground.group()?, ground.group()?];
     let size = ground.draw.between(32, 96) << 20;

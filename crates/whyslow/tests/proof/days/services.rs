@@ -1,4 +1,4 @@
-//! A service keeps its clients waiting.
+//! Days on which a service keeps its clients waiting.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use whyslow_faults::{Victim, host};
 
 use crate::days::stage::{Ground, Stage, names};
 
-/// A service at work, and one client or some.
+/// A service at work, and one or more clients.
 struct Service {
     server: Victim,
     group: Group,
@@ -50,7 +50,7 @@ fn service_at(
     Ok(Service { server, group, at, stage })
 }
 
-/// It is stopped.
+/// The service is stopped.
 pub fn stopped(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (threads, burst_us) = (ground.draw.between(5, 9), ground.draw.between(50, 300));
     let Service { server, mut stage, .. } =
@@ -64,7 +64,7 @@ pub fn stopped(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// It answers one after the other; others come.
+/// The service answers one client after the other; the others wait.
 pub fn one_thread(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let is_fault = ground.is_fault();
     let (others, burst_us) = (ground.draw.between(3, 7), ground.draw.between(20_000, 60_000));
@@ -74,7 +74,7 @@ pub fn one_thread(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let all = ground.process(&stage.group, others, Work::Ask { at })?;
     stage.said = format!("1 and {others} clients, answers of {burst_us} us");
     if is_fault {
-        // They take turns, but not by the one's share: who is the last to ask is left out of every other round of `epoll_wait`.
+        // Clients take turns, but unevenly: the last client to ask is left out of every other round of `epoll_wait`.
         stage.alike = Some(all.ledger().clone());
     }
     stage.whose.extend(names(&all, &stage.group));
@@ -95,11 +95,11 @@ fn slow_from_now_on(server: Victim, is_fault: bool) -> Box<dyn FnMut() -> io::Re
     })
 }
 
-/// It sleeps over each request.
+/// The service sleeps before each answer.
 pub fn sleeps(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (threads, sleep_us) = (ground.draw.between(1, 3), ground.draw.between(20, 200) * 1_000);
     let work = |at: &Place| Work::Answer { at: at.clone(), burst_us: 200, sleep_us, upstream: None };
-    // Of a unix socket it is seen that a request lies there unread, and that of one client alone is read at once as often as not.
+    // For a unix socket only an unread request is visible, and with one client the service reads half of the requests at once.
     let port = threads == 1 || ground.draw.one_in(2);
     let rules = &["held-up", "request-queue"];
     let Service { server, mut stage, .. } = service_at(ground.place(port), ground, threads, rules, work)?;
@@ -108,10 +108,10 @@ pub fn sleeps(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// It asks another one, which sleeps over each request.
+/// The service sends a request to another service, which sleeps before each answer.
 pub fn upstream(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (threads, sleep_us) = (ground.draw.between(1, 3), ground.draw.between(20, 200) * 1_000);
-    // The service is the one client of the one behind it.
+    // The service is the only client of the one behind it.
     let (behind, front, group) = (ground.place(true), ground.place(true), ground.group()?);
     let work = Work::Answer { at: behind.clone(), burst_us: 100, sleep_us, upstream: None };
     let last = ground.process(&group, 1, work)?;
@@ -128,7 +128,7 @@ pub fn upstream(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// It asks another, and that the next; the last of them sleeps over each request, or is stopped.
+/// The service forwards each request along a chain of relays; the last service sleeps before each answer, or is stopped.
 pub fn relays(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (many, sleep_us) = (ground.draw.between(2, 3), ground.draw.between(20, 200) * 1_000);
     let (at, group, stops) = (ground.place(true), ground.group()?, ground.draw.one_in(3));
@@ -164,14 +164,14 @@ pub fn relays(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A service of several processes, each of which sleeps over a request (1), waits for somebody to write to a pipe (2), or for an event at another
-/// epoll than the one by which it looks at its client (3).
+/// A service of several processes, each of which sleeps before its answer (1), waits for a writer of a pipe (2), or waits for an event at
+/// another epoll than the one that watches its client (3).
 pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let processes = ground.draw.between(2, 5);
     let clients = processes + ground.draw.between(1, 4);
     let (sleep_us, rest_us) = (ground.draw.between(20, 150) * 1_000, ground.draw.between(500, 2_000));
-    // That a request of before the window was read is seen of TCP alone.
+    // Only TCP shows that a request from before the window was read.
     let (port, fifo) = (mode == 2 || ground.draw.one_in(2), ground.fence.dir().join(ground.draw.word(6)));
     let at = ground.place(port);
     host::make_fifo(&fifo)?;
@@ -190,7 +190,7 @@ pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Its cgroup has a CPU quota.
+/// The service's cgroup has a CPU quota.
 pub fn throttled(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let burst_us = ground.draw.between(500, 3_000);
     let service = service(ground, 1, &["cpu-quota", "held-up"], |at| answer(at, burst_us))?;
@@ -204,7 +204,7 @@ pub fn throttled(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Its cgroup has little weight beside a crowd.
+/// The service's cgroup has little weight beside a crowd.
 pub fn crowded(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let burst_us = ground.draw.between(500, 3_000);
     let service = service(ground, 1, &["full-cpus"], |at| answer(at, burst_us))?;
@@ -227,7 +227,7 @@ pub fn crowded(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// It reads a disk that somebody else keeps busy.
+/// The service reads a disk that another process keeps busy.
 pub fn reads(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (own, others) = (ground.file(64 << 20)?, ground.file(64 << 20)?);
     let block = ground.draw.between(1, 4) << 12;
@@ -251,7 +251,7 @@ pub fn reads(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Who reads a connection sleeps or computes between two messages.
+/// The reader of a connection sleeps or computes between two messages.
 pub fn reader(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let sleeps = ground.draw.one_in(2);
     let [own, group] = [ground.group()?, ground.group()?];
@@ -279,7 +279,7 @@ pub fn reader(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A daemon's file system, which sleeps over each read.
+/// A daemon's file system, which sleeps before it answers a read.
 pub fn file_system(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let dir = ground.fence.dir().join(ground.draw.word(6));

@@ -1,4 +1,4 @@
-//! A day is made: the victim alone, then with what goes wrong, and a look.
+//! Makes a day: first the victim alone, then the fault, and a run of whyslow.
 
 use std::any::Any;
 use std::io;
@@ -17,29 +17,29 @@ use crate::days::day::{Cell, Day};
 use crate::days::judge::{self, Made};
 use crate::days::{cpu, disk, locks, memory, services, threads};
 
-/// What a day is made of.
+/// The parts of a day.
 pub struct Stage {
-    /// By whose clock it is told what was lost.
+    /// The victim; its clock gives the loss.
     pub victim: Victim,
-    /// Where it is.
+    /// Its cgroup.
     pub group: Group,
-    /// Those who lose as the victim does, and would do as much as each of its threads does.
+    /// Other tasks that lose as much as the victim, each of which would do as much work as a thread of the victim.
     pub alike: Option<Arc<Ledger>>,
-    /// Names and ids that stand for the victim.
+    /// Names and ids of the victim.
     pub whose: Vec<String>,
-    /// Names and ids that stand for the culprit.
+    /// Names and ids of the culprit.
     pub blame: Vec<String>,
-    /// Rules that may tell it.
+    /// Rules that may report it.
     pub rules: &'static [&'static str],
-    /// What the title says, too.
+    /// Text that the title must also contain.
     pub says: &'static str,
-    /// Who keeps the CPUs full.
+    /// The process or group that keeps the CPUs full.
     pub busy: Option<String>,
-    /// Put on what goes wrong.
+    /// Turns the fault on.
     pub begin: Box<dyn FnMut() -> io::Result<()>>,
-    /// Take off what would keep the victim from being ended.
+    /// Undoes what would keep the victim from ending.
     pub end: Box<dyn FnMut()>,
-    /// Others, that live as long.
+    /// Other things that live as long.
     pub keep: Vec<Box<dyn Any>>,
     /// What was drawn.
     pub said: String,
@@ -51,7 +51,7 @@ impl Drop for Stage {
     }
 }
 
-/// Where a day is made.
+/// The surroundings in which a day is made.
 pub struct Ground<'f> {
     pub fence: &'f Fence,
     pub draw: &'f mut Draw,
@@ -67,7 +67,7 @@ impl Ground<'_> {
         self.fence.group(&self.draw.word(7))
     }
 
-    /// A file of so many bytes.
+    /// A file of this size.
     pub fn file(&mut self, bytes: u64) -> io::Result<PathBuf> {
         let file = self.fence.dir().join(self.draw.word(8));
         host::make_file(&file, bytes)?;
@@ -82,12 +82,12 @@ impl Ground<'_> {
         }
     }
 
-    /// A process of so many threads; it waits for its start.
+    /// A process with so many threads; it waits for its start.
     pub fn process(&mut self, group: &Group, threads: u64, work: Work) -> io::Result<Victim> {
         Victim::spawn(self.fence.spec(group, &self.draw.word(9), threads, work))
     }
 
-    /// A stage with a victim that nobody else is like.
+    /// A stage with a single victim.
     pub fn stage(&self, victim: Victim, group: Group, rules: &'static [&'static str]) -> Stage {
         Stage {
             alike: None,
@@ -106,7 +106,7 @@ impl Ground<'_> {
     }
 }
 
-/// What a process may be called.
+/// Possible names of a process.
 pub fn names(process: &Victim, group: &Group) -> Vec<String> {
     vec![process.pid().to_string(), process.comm().to_owned(), group.path().to_owned()]
 }
@@ -145,7 +145,7 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     }
 }
 
-/// A crowd that takes what others leave of the CPUs: a hundredth of the weight, one for each.
+/// A crowd that uses the remaining CPU time: a hundredth of the weight, one process per CPU.
 fn busy_host(fence: &Fence, day: Day, draw: &mut Draw) -> io::Result<Option<Crowd>> {
     let is_of_cpus = matches!(
         day,
@@ -163,7 +163,7 @@ fn busy_host(fence: &Fence, day: Day, draw: &mut Draw) -> io::Result<Option<Crow
     Crowd::start(fence, host::cpus().len(), 100, draw).map(Some)
 }
 
-/// Make it, and judge what whyslow says of it.
+/// Make the day, and judge whyslow's document.
 fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let fence = Fence::enter()?;
     let mut ground = Ground { fence: &fence, draw: &mut *draw, form: cell.form };
@@ -219,5 +219,5 @@ pub fn run(cell: Cell) {
     rounds::run_judged(&cell, &crate::kept_in("days"), |draw, label| once(cell, draw, label));
 }
 
-/// Interrupts and kernel threads work for the test, too: others who use more than this part of the CPUs are none of it.
+/// Interrupts and kernel threads work for the test, too: only use of the CPUs above this share counts as use by others.
 const CROWDED: f64 = 0.4;

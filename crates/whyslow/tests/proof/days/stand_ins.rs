@@ -84,7 +84,7 @@ fn another_victim_culprit_rule_word_or_loss_is_wrong() {
     }
 }
 
-/// Who only makes the host busy may have lost more; of anybody else that is wrong.
+/// A process that only makes the host busy may have a larger loss; for any other process such a report is wrong.
 #[test]
 fn only_who_stands_aside_may_have_lost_more() {
     let more = |group: &'static str| {
@@ -97,15 +97,11 @@ fn only_who_stands_aside_may_have_lost_more() {
         }
     };
     assert_eq!(verdict(Form::Fault, more("/fence/aside")), Verdict::Passed);
-    assert_eq!(
-        verdict(Form::Fault, more("/else")),
-        Verdict::Passed,
-        "somebody else's loss is another matter"
-    );
+    assert_eq!(verdict(Form::Fault, more("/else")), Verdict::Passed, "a stranger's loss is another matter");
     assert!(matches!(verdict(Form::Fault, more("/fence/mob")), Verdict::Wrong(_)));
 }
 
-/// A third party may lose CPU time to a crowd that is there to make the host busy; the day's victim may not.
+/// A third party may lose CPU time to a crowd that makes the host busy; the day's victim may not.
 #[test]
 fn a_crowd_that_stands_aside_may_cost_bystanders_alone() {
     let lost = |victim: &'static str, title: &'static str| {
@@ -131,7 +127,7 @@ fn of_a_twin_the_wrong_one_may_not_be_busy() {
     assert_eq!(verdict(Form::Twin, |_| ()), Verdict::Passed);
 }
 
-/// A host that a load kept so full, and who is said to be busy.
+/// A host that a load kept this full, and the process that is called busy.
 fn honest(left: f64, findings: Value) -> Verdict {
     let sight = Sight { group: GROUP.to_owned(), used: Duration::from_secs(1) };
     let worked = Worked { names: vec![GROUP.to_owned()], sight, left, said: String::new() };

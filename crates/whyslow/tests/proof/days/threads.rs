@@ -1,4 +1,4 @@
-//! Services of several threads, and a daemon that is asked for leave.
+//! Services of several threads, and a daemon that grants permission to open files.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use whyslow_faults::spec::Work;
 
 use crate::days::stage::{Ground, Stage, names};
 
-/// What goes wrong begins with this mode; its twin stays as it is.
+/// The fault begins with this mode; its twin stays as it is.
 fn from_now_on(server: Victim, is_fault: bool, mode: u64) -> Box<dyn FnMut() -> io::Result<()>> {
     Box::new(move || {
         server.ledger().word(Word::Mode).store(if is_fault { mode } else { 0 }, Ordering::Release);
@@ -17,7 +17,7 @@ fn from_now_on(server: Victim, is_fault: bool, mode: u64) -> Box<dyn FnMut() -> 
     })
 }
 
-/// A pool: each of its threads sleeps over a request (1), or waits for somebody to write to a pipe (2).
+/// A pool: each of its threads sleeps before its answer (1), or waits for a writer of a pipe (2).
 pub fn pool(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let threads = ground.draw.between(2, 4);
@@ -35,7 +35,7 @@ pub fn pool(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A thread keeps the lock that the one who answers needs.
+/// A thread holds the lock that the answering thread needs.
 pub fn interpreter(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let (at, threads) = (ground.place(true), ground.draw.between(1, 3));
@@ -50,7 +50,7 @@ pub fn interpreter(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// Files that are opened behind a daemon that gives leave.
+/// Files whose open waits for a daemon's permission.
 pub fn guard(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let dir = ground.fence.dir().join(ground.draw.word(6));

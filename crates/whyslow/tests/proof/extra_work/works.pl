@@ -1,5 +1,6 @@
-# Makes one call again and again, and writes down how long all of them took: FILE WHAT SIZE PLACE NAME
-# The log has lines "calls seconds"; the first is of calls without the extra work, the others are sums since then. Size 10 is a little of it.
+# Makes one call again and again, and logs how long all of them took: FILE WHAT SIZE PLACE NAME
+# The log has lines "calls seconds"; the first line is for calls without the extra work, the others are sums since then. Size 10 is a little
+# extra work.
 use strict;
 use Time::HiRes qw(time sleep);
 use Socket;
@@ -15,7 +16,7 @@ if ($what eq "rules") {
 	$to = sockaddr_in(7777, inet_aton("127.0.0.1"));
 }
 my @held;
-# None of them is there; of a twin a few are not.
+# None of these files exists; in a twin a few do not exist.
 my (@missing, @there) = ("$place/missing-0");
 my %sets_up = (
 	vain => sub {
@@ -23,13 +24,13 @@ my %sets_up = (
 		return if $size > 10;
 		for (1 .. 4000) { push @there, "$place/there-$_"; open(my $file, ">", $there[-1]) or die }
 	},
-	# The last rule's number is no address of a packet's.
+	# The last rule's number is not an address of any packet.
 	rules => sub {
 		open(my $rules, "|-", "iptables-legacy-restore") or die;
 		print $rules "*filter\n", (map { "-A INPUT -s 10.@{[$_ >> 16]}.@{[$_ >> 8 & 255]}.@{[$_ & 255]} -j DROP\n" } 1 .. $size), "COMMIT\n";
 		close($rules) or die "iptables-legacy-restore: $?";
 	},
-	# Loads an argument first, so that the kernel cannot know the answer by the call's number alone; then compares it with numbers.
+	# Loads an argument first, so that the kernel cannot know the answer from the call's number alone; then compares it with numbers.
 	seccomp => sub {
 		my $filter = pack("SCCL", 0x20, 0, 0, 16);
 		$filter .= pack("SCCL", 0x15, 0, 0, 0x10000000 + $_) for 1 .. $size;
@@ -38,12 +39,12 @@ my %sets_up = (
 		syscall(157, 38, 1, 0, 0, 0) == 0 or die "no new privileges: $!";
 		syscall(157, 22, 2, $program) == 0 or die "seccomp: $!";
 	},
-	# 2 Mbit/s; a twin's is as fast as loopback.
+	# 2 Mbit/s; the twin's shaper is as fast as the loopback.
 	shaper => sub {
 		my $rate = $size > 10 ? "2mbit" : "8gbit";
 		system("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", $rate, "burst", "64kb", "latency", "1s") == 0 or die;
 	},
-	# As many as the table holds.
+	# As many connections as the table holds.
 	tracked => sub { for (1 .. $size * 2) { push @held, connected(0.3) || last } },
 	dropped => sub { system("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "7780", "-j", "DROP") == 0 or die if $size > 10 },
 	away => sub { if ($size > 10) { open(my $go, ">", "$place/go") or die } },
@@ -53,7 +54,7 @@ my %sets_up = (
 		print $file "x" x 1048576 for 1 .. $size;
 	},
 );
-# A service that answers a question of two lines with two lines, each a write of its own.
+# A service that answers a request of two lines with two lines, each in a write of its own.
 my ($service, $child);
 if ($what eq "writes") {
 	socketpair_of_tcp($service, $child);
@@ -69,7 +70,7 @@ if ($what eq "writes") {
 		exit;
 	}
 }
-# A service that answers a line with as many KiB as it asks for.
+# A service that answers a line with as many KiB as the client requests.
 if ($what eq "shaper") {
 	socketpair_of_tcp($service, $child);
 	my $pid = fork();
@@ -81,7 +82,7 @@ if ($what eq "shaper") {
 	}
 	close($child);
 }
-# A service that, once it is told to, goes after a while and is started again after $size ms.
+# A service that, on order, ends after a while and is started again after $size ms.
 my $port;
 if ($what eq "away") {
 	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
@@ -117,7 +118,7 @@ sub serve {
 	}
 	POSIX::_exit(3);
 }
-# Not so often that it meets its own connections that have just ended: the kernel sends the SYN again then.
+# Not so often that it reuses the addresses of its own closed connections: then the kernel sends the SYN again.
 sub ask_until_answered {
 	sleep(0.002);
 	while (1) {
@@ -144,7 +145,7 @@ sub ask {
 	my ($got, $all) = ("", "");
 	while ($all !~ /\n.*\n/s) { sysread($service, $got, 4096) or die; $all .= $got }
 }
-# A service that keeps each connection until its client closes it, at a port that is known: what is dropped are SYNs to it.
+# A service that keeps each connection until its client closes it, at a known port: the dropped packets are SYNs to it.
 my $at = sockaddr_in(7780, inet_aton("127.0.0.1"));
 if ($what eq "tracked" || $what eq "dropped") {
 	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
@@ -158,11 +159,11 @@ if ($what eq "tracked" || $what eq "dropped") {
 		exit;
 	}
 }
-# ... and its client, which gives up after a while, and says meanwhile how long it has waited.
+# ... and its client, which gives up after a while, and reports meanwhile how long it has waited.
 my $so_far = sub {};
 sub connected {
 	my ($most) = @_;
-	# The service is to keep up: its own queue would be full else.
+	# The service must keep up: otherwise its own queue would be full.
 	sleep(0.001);
 	my ($from, $ready) = (time, "");
 	socket(my $to_it, PF_INET, SOCK_STREAM, 0) or die;
@@ -199,7 +200,7 @@ sub laid {
 	unlink "$place/upper/file";
 	$took
 }
-# Calls of one round, and how long they took.
+# The calls of one round, and how long they took.
 my $round = $what eq "rules" || $what eq "seccomp" ? 200 : 1;
 my $timed = sub { my $from = time; &$call() for 1 .. $round; time - $from };
 my $rounds = 0;
@@ -212,7 +213,7 @@ if ($what eq "layers") {
 	&$set_up();
 	my $once = $timed;
 	$timed = sub { laid($once) } if $is_fault;
-	# Once copied, it is copied no more.
+	# After one copy, the file is not copied again.
 	if (!$is_fault) { lay(); &$once() }
 } else {
 	&$timed() for 1 .. 20;

@@ -1,4 +1,4 @@
-//! A process that the kernel kills for its memory, and that is started again and again; its twin needs less.
+//! A process that the kernel kills because of its memory, and that is started again and again; its twin needs less memory.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,18 @@ use whyslow_faults::{Fence, Wrong, bars};
 
 const RULE: &str = "oom-kill";
 
-/// The first cause is the group's whose processes were killed, says how often and by which limit, and what filled it; or nobody was killed.
+/// The first cause names the group whose processes were killed, the number of kills, the limit, and what filled it; for the twin there is
+/// no such cause.
 fn judge(look: &Look, group: &str, kills: f64) -> Result<(), Wrong> {
     said::could_tell(&look.document, &[RULE])?;
     let causes: Vec<&Value> =
         said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause").collect();
     let told = causes.iter().find(|found| found["rule"] == RULE);
     let Some(found) = told else {
-        return if kills > 0.0 { Err(Wrong::missed("no kill is told")) } else { Ok(()) };
+        return if kills > 0.0 { Err(Wrong::missed("no kill is reported")) } else { Ok(()) };
     };
     if kills == 0.0 {
-        return Err(Wrong::accused(format!("nobody was killed, and: {}", found["title"])));
+        return Err(Wrong::accused(format!("no process was killed, and: {}", found["title"])));
     }
     if causes[0]["rule"] != RULE || found["victim"]["id"] != group {
         return Err(Wrong::accused(format!("not {group} first: {}", causes[0])));
@@ -29,7 +30,7 @@ fn judge(look: &Look, group: &str, kills: f64) -> Result<(), Wrong> {
     let title = found["title"].as_str().unwrap_or_default();
     let count =
         title.strip_prefix("the kernel killed ").and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    // One more or less at each end of the window.
+    // One kill more or less at each end of the window.
     let is_counted = count.is_some_and(|told| (told - kills).abs() <= (bars::EXACT * kills).max(2.0));
     let says = ["reached its memory limit of", "heap"];
     match is_counted && says.iter().all(|words| title.contains(words)) {
@@ -47,7 +48,7 @@ fn cell(is_fault: bool) {
         group.set_memory_limit(Some(limit))?;
         let needs = if is_fault { limit * 2 } else { limit / 4 };
         let rest = draw.between(1, 4) as f64 / 10.0;
-        // It takes its time, so that it is killed some times and not a hundred times in the window.
+        // The process rests, so that the kernel kills it a few times, not a hundred times, in the window.
         let takes = format!(
             "while :; do sleep {rest}; perl -e 'open(my $zeros, \"<\", \"/dev/zero\"); sysread($zeros, my $all, {needs}); sleep 1'; done"
         );

@@ -1,4 +1,4 @@
-# Is in want of something, again and again, and writes down each time: FILE WHAT REST_MS PLACE NAME
+# Lacks a resource, again and again, and logs each failure: FILE WHAT REST_MS PLACE NAME
 use strict;
 use Socket;
 my ($log, $what, $rest, $place, $name) = @ARGV;

@@ -1,33 +1,33 @@
-//! Whether what was said of functions is right. Pure: a document, samples and the program's own clock in, a verdict out.
+//! Whether the reported functions are right. No I/O: takes a document, samples and the program's own clock, returns a verdict.
 
 use serde_json::Value;
 use whyslow_faults::Wrong;
 use whyslow_model::table::Sample;
 
-/// A share may differ from the program's own clock by so much of its time.
+/// Largest difference between a share and the program's own clock, as a part of the time.
 const POINTS: f64 = 0.10;
-/// Of the samples of a function so many have its callers, in order: the first of them come before tables are made.
+/// Share of a function's samples that must have its callers, in order: the first samples are taken before the tables exist.
 const WITH_CALLERS: f64 = 0.7;
-/// Fewer samples say nothing of shares.
+/// Fewer samples do not give a reliable share.
 const LEAST: u64 = 100;
 
-/// What must be said.
+/// What must be reported.
 pub struct Expected {
-    /// Two functions: each with who calls it, and who calls that one.
+    /// Two functions: each with its caller, and the caller of that one.
     pub names: [[String; 3]; 2],
     /// CPU time of each, in seconds.
     pub own: [f64; 2],
-    /// Its callers can be known.
+    /// Whether its callers can be known.
     pub has_callers: bool,
 }
 
-/// What was said and kept.
+/// The document and the samples.
 pub struct Said {
     pub document: Value,
     pub samples: Vec<Sample>,
 }
 
-/// Whether it is right.
+/// Whether they are right.
 pub fn judge(expected: &Expected, said: &Said) -> Result<(), Wrong> {
     let all: f64 = expected.own.iter().sum();
     for (names, own) in expected.names.iter().zip(expected.own) {
@@ -43,7 +43,7 @@ pub fn judge(expected: &Expected, said: &Said) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// CPU time that the account has for a function.
+/// CPU time of a function in the account.
 fn time_in(parts: &Value, name: &str) -> f64 {
     let parts = parts.as_array().map_or(&[][..], Vec::as_slice);
     let own = |part: &Value| {
@@ -104,7 +104,7 @@ mod tests {
         let right: [&[&str]; 2] = [&["a", "b", "c", "main"], &["x", "y", "z", "main"]];
         assert_eq!(judge(&expected(), &said([0.6, 0.3], right)), Ok(()));
         assert!(judge(&expected(), &Said { document: Value::Null, samples: Vec::new() }).is_err(), "echo");
-        assert!(judge(&expected(), &said([0.3, 0.6], right)).is_err(), "one for the other");
+        assert!(judge(&expected(), &said([0.3, 0.6], right)).is_err(), "the two functions are swapped");
         let short: [&[&str]; 2] = [&["a", "main"], &["x", "y", "z", "main"]];
         assert!(judge(&expected(), &said([0.6, 0.3], short)).is_err(), "callers");
         let other: [&[&str]; 2] = [&["a", "c", "b", "main"], &["x", "y", "z", "main"]];

@@ -1,4 +1,4 @@
-//! Programs of drawn functions, which measure for how long each of two has run.
+//! Programs with drawn function names, which measure how long each of two functions ran.
 
 use std::fmt;
 use std::fs;
@@ -21,11 +21,11 @@ pub enum Language {
     Python,
 }
 
-/// Where the program is.
+/// The place of the program's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Folder,
-    /// It removes itself when it begins.
+    /// The program removes its file when it begins.
     Deleted,
     /// In a root and a mount namespace of its own.
     OwnRoot,
@@ -37,11 +37,11 @@ pub struct Program {
     place: Place,
     frame_pointers: bool,
     stripped: bool,
-    /// Two functions, and for each of them who calls it and who calls that one.
+    /// Two functions, each with its caller and the caller of that one.
     names: [[String; 3]; 2],
-    /// Of the time of the first, in parts of ten.
+    /// Share of the first function's time, in tenths.
     tenths: u64,
-    /// Of a loop, in one part of ten: both together take 5 to 20 ms, which is no multiple of the time between two samples.
+    /// Turns of a loop for one tenth: both functions together take 5 to 20 ms, which is no multiple of the time between two samples.
     turns: u64,
     pub command: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// CPU time that it takes, in ms.
+/// CPU time of the program, in ms.
 const WORKS_MS: u64 = 900;
 
 impl Program {
@@ -67,12 +67,12 @@ impl Program {
             2 if native => Place::OwnRoot,
             _ => Place::Folder,
         };
-        // Words are of ten letters: none is part of another, or anybody else's.
+        // Words have ten letters: no word is part of another, or of a foreign name.
         let mut program = Program {
             language,
             place,
             frame_pointers: draw.one_in(2),
-            // Of a stripped program only Go's runtime knows names.
+            // In a stripped program, only Go's runtime knows names.
             stripped: language == Language::Go && draw.one_in(2),
             names: [(); 2].map(|()| [(); 3].map(|()| draw.word(10))),
             tenths: draw.between(3, 7),
@@ -85,7 +85,7 @@ impl Program {
         };
         let folder = fence.dir().join(draw.word(8));
         fs::create_dir(&folder)?;
-        // Whoever has the root of his own is not the owner of ours.
+        // A process with its own root is not the owner of this folder.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
         program.command = program.built(&folder, draw)?;
         Ok(program)
@@ -146,7 +146,7 @@ impl Program {
         })
     }
 
-    /// The runtime says what it has compiled when it ends, in the file that perf looks for.
+    /// At its end the runtime writes the list of compiled functions to the file that perf reads.
     fn java(&self, folder: &Path) -> Result<Vec<String>, Trouble> {
         let from = folder.join("Drawn.java");
         fs::write(&from, self.written(include_str!("java.txt")))?;
@@ -161,7 +161,7 @@ impl Program {
         ];
         command.extend(fixed.map(str::to_owned));
         command.push("-XX:CompileCommand=quiet".to_owned());
-        // What is compiled into its caller is the caller's.
+        // An inlined function counts as its caller.
         command.extend(
             self.names.iter().flatten().map(|name| format!("-XX:CompileCommand=dontinline,Drawn.{name}")),
         );
@@ -172,7 +172,7 @@ impl Program {
         Ok(command)
     }
 
-    /// A program's text, with the names that were drawn.
+    /// The source text of a program, with the drawn names.
     fn written(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (lot, names) in ["A", "B"].iter().zip(&self.names) {
@@ -184,13 +184,13 @@ impl Program {
         text.replace("PARTS_A", &self.tenths.to_string()).replace("PARTS_B", &(10 - self.tenths).to_string())
     }
 
-    /// What it has measured: seconds of each of the two.
+    /// The program's own measurement: seconds of each of the two functions.
     pub fn own(&self, printed: &str) -> Option<[f64; 2]> {
         let mut words = printed.lines().last()?.split_whitespace().map(str::parse);
         Some([words.next()?.ok()?, words.next()?.ok()?])
     }
 
-    /// What must be said.
+    /// What must be reported.
     pub fn expected(&self, own: [f64; 2]) -> Expected {
         let shown = |name: &String| match self.language {
             Language::C => name.clone(),
@@ -200,7 +200,7 @@ impl Program {
             Language::Java => format!("Drawn.{name}("),
             Language::Python => format!("Worker.{name} ("),
         };
-        // Functions of Java that are called too seldom to be compiled are all the interpreter's.
+        // Java functions that are called too seldom to be compiled all appear as the interpreter.
         let has_callers = self.language != Language::Java;
         Expected { names: self.names.each_ref().map(|lot| lot.each_ref().map(shown)), own, has_callers }
     }
@@ -212,7 +212,7 @@ fn build(command: &mut Command) -> Result<(), Trouble> {
     if done.status.success() { Ok(()) } else { Err(format!("{command:?}: {said}").into()) }
 }
 
-/// A program that `make setup` has seen to.
+/// A program that `make setup` installs.
 fn found(name: &str) -> Result<PathBuf, Trouble> {
     let path = std::env::var("PATH").unwrap_or_default();
     let folders = path.split(':').chain(["/usr/local/go/bin"]);
@@ -220,7 +220,7 @@ fn found(name: &str) -> Result<PathBuf, Trouble> {
     found.ok_or_else(|| format!("cannot find {name}; run `make setup`").into())
 }
 
-/// An interpreter whose structures are known; not a wrapper, which would be the process that is seen.
+/// An interpreter with known structures; not a wrapper, which would be the visible process.
 fn python() -> Result<String, Trouble> {
     const ASKED: &str = "import sys; print(sys.executable, sys.version_info[0], sys.version_info[1])";
     for name in ["python3", "python3.11", "python3.12", "python3.13", "/usr/bin/python3"] {

@@ -1,4 +1,4 @@
-//! A BPF program that is not whyslow's, and the kernel's statistics about all of them.
+//! A BPF program of another process, and the kernel's statistics about all BPF programs.
 
 use std::io;
 use std::net::UdpSocket;
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Of enum bpf_cmd (include/uapi/linux/bpf.h).
+/// From enum bpf_cmd (include/uapi/linux/bpf.h).
 const PROG_LOAD: libc::c_int = 5;
 const ENABLE_STATS: libc::c_int = 32;
-/// Of enum bpf_prog_type.
+/// From enum bpf_prog_type.
 const SOCKET_FILTER: u32 = 1;
 /// include/uapi/asm-generic/socket.h; MIPS and SPARC have others.
 const SO_ATTACH_BPF: libc::c_int = 50;
 
 fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the attribute outlives the call and has the size that is said.
+    // SAFETY: the attribute outlives the call and has the given size.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
-    // SAFETY: a descriptor that was just made is nobody else's.
+    // SAFETY: no other code has a descriptor that was just made.
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
 }
 
-/// The run time of all programs is counted until this is dropped (since v5.8, d46edd671a14; type 0).
+/// The kernel counts the run time of all programs until this is dropped (since v5.8, d46edd671a14; type 0).
 pub fn statistics() -> io::Result<OwnedFd> {
     bpf(ENABLE_STATS, &[0u32; 1])
 }
 
-/// The first fields of the attribute of a load.
+/// The first fields of the load attribute.
 #[repr(C)]
 struct Load {
     prog_type: u32,
@@ -37,7 +37,7 @@ struct Load {
     license: u64,
 }
 
-/// Datagrams to oneself, each looked at by a BPF program that lets it through. Ends when it is dropped.
+/// Datagrams to the same process, each passed by a BPF program. Ends when it is dropped.
 pub struct Filtered {
     ends: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
@@ -57,7 +57,7 @@ impl Filtered {
         let program = bpf(PROG_LOAD, &load)?;
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         let (fd, size) = (program.as_raw_fd(), size_of::<i32>() as libc::socklen_t);
-        // SAFETY: the descriptor outlives the call and has the size that is said.
+        // SAFETY: the descriptor outlives the call and has the given size.
         let attached = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -77,7 +77,7 @@ impl Filtered {
         let sender = std::thread::spawn(move || {
             let mut datagram = [0; 8];
             while !asked.load(Ordering::Relaxed) {
-                // What is not sent or not read is one program run less.
+                // A datagram that is not sent or not read is one program run less.
                 let _ = socket.send_to(&datagram, to).and_then(|_| socket.recv(&mut datagram));
                 std::thread::sleep(pace);
             }
@@ -95,7 +95,7 @@ impl Drop for Filtered {
     }
 }
 
-/// Whether somebody has the run time of programs counted now.
+/// Whether another process has the statistics on now.
 pub fn others_count() -> bool {
     let sysctl = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
     let below = |path: std::path::PathBuf| {

@@ -1,4 +1,4 @@
-//! Stand-ins for whyslow before what each cell expects.
+//! Stand-ins for whyslow against the expectations of each cell.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use whyslow_faults::wrong::Sort;
 use super::Made;
 
 const GROUP: &str = "/fence/a";
-/// Rule, whom the risk names, what it must say, CPU seconds.
+/// Rule, subject of the risk, words that the report must contain, CPU seconds.
 const CELLS: [(&str, &str, &str, Option<f64>); 6] = [
     ("pid-limit", GROUP, "it has 90 tasks of at most 94", None),
     ("oom-kill", GROUP, "the kernel killed one of its processes", None),
@@ -62,7 +62,7 @@ fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
     }
 }
 
-/// What others do on this host, or keep from being made, is no fault of an answer that tells it.
+/// A risk that other processes cause on this host, or that did not come about, does not make a truthful answer wrong.
 #[test]
 fn another_subject_is_another_matter_and_what_was_not_made_is_made_again() {
     let subject = ["/fence/b".to_owned()];

@@ -1,4 +1,5 @@
-# One client, of a port or of a unix socket: at most so many slow requests, waited for in one way; without a name until it has waited for 1.5 s. It tells how long it waited, and how long was acted for it.
+# One client of a port or of a unix socket: at most so many slow requests, with one way to wait; it has no name until it has waited for 1.5
+# s. It reports how long it waited, and how long the service acted for it.
 use strict; use warnings; use IO::Select; use IO::Socket::INET; use IO::Socket::UNIX; use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 my ($port, $count, $way, $name) = @ARGV;
 $0 = $name if $name;

@@ -1,7 +1,7 @@
-# A client that has asked once and waits for longer than anybody looks, and a service that is kept from answering; between them relays: loops of
-# events that look at the watch, ask the next one, and keep a connection to a bystander, who has answered. Prints the client's pid
-# once all wait; its input's end is its own. Arguments: names of the three, what keeps the service, how the client waits, a folder with a file to
-# lock, "unix" or "tcp", and for each relay "name/wire/way/tick".
+# A client that has sent one request and waits for longer than any window, and a service that cannot answer. Between them relays: event
+# loops that wake up by timeout, send a request to the next one, and keep a connection to a bystander, which has answered. Prints the
+# client's pid once all wait; it ends when its input ends. Arguments: names of the three, what keeps the service from answering, how the
+# client waits, a folder with a file to lock, "unix" or "tcp", and for each relay "name/wire/way/tick".
 use strict; use warnings;
 use Fcntl ':flock'; use IO::Select; use IO::Socket::INET; use IO::Socket::UNIX; use POSIX ':sys_wait_h';
 $| = 1;
@@ -16,7 +16,7 @@ sub listens { my $path = "$dir/s" . $sockets++; return (IO::Socket::UNIX->new(Lo
 sub tell_it { syswrite $tells, '.' }
 sub wait_for_data { my $c = shift; my $set = IO::Select->new($c); if ($way eq 'select') { $set->can_read } elsif ($way =~ /looks=(.*)/) { 1 until $set->can_read($1) } sysread $c, my $word, 9 }
 ($listener, $at) = listens($wire);
-# Waits for events of all that it has; what came.
+# Waits for events on all its descriptors; returns what arrived.
 sub look {
     my ($way, $tick, @all) = @_;
     return IO::Select->new(@all)->can_read($tick) if $way eq 'select';
@@ -48,7 +48,7 @@ sub relay {
     $own
 }
 if ($act eq 'lock') { role $holder, sub { open my $lock, '>>', $file or die; flock $lock, LOCK_EX; tell_it; sleep 1000 while 1 }; await }
-# A queue without jobs for the client, which is busy with others.
+# A queue without jobs for the client, which is busy with other clients.
 if ($act eq 'jobs') {
     role $service, sub {
         my ($all, %asks) = IO::Select->new($listener);

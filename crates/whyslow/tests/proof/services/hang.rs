@@ -1,4 +1,4 @@
-//! Requests that were made before anybody looked and are answered after it: nothing ends these waits in the window.
+//! Requests that were sent before the window and are answered after it: nothing ends these waits in the window.
 
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Wrong};
@@ -8,7 +8,7 @@ use super::{Answer, Judged, Services, WINDOW_S, attach, cell, chains, perl};
 
 const HANG: &str = include_str!("hang.pl");
 
-/// What was started, what is true of it, and what was drawn.
+/// The processes, the truth about them, and what was drawn.
 struct Started {
     services: Services,
     expected: Hang,
@@ -21,7 +21,7 @@ impl Started {
     }
 }
 
-/// Loops between the client and the service: each with its name, how it is asked, how it waits, and how often it looks at the watch.
+/// Loops between the client and the service: each with its name, its socket, how it waits, and how often it wakes up by timeout.
 fn relays(draw: &mut Draw, most: u64, unix: bool) -> Vec<[String; 4]> {
     let relay = |draw: &mut Draw| {
         let wire = if unix && draw.one_in(2) { "unix" } else { "tcp" };
@@ -54,7 +54,7 @@ fn start(
     Started { services, expected: Hang { client, relays, service, holder, window_s: WINDOW_S }, what }
 }
 
-/// The last two: it has not read what it is asked, or not even accepted the connection.
+/// In the last two the service has not read the request, or has not even accepted the connection.
 const KEPT: [&str; 6] = ["sleep", "burn", "lock", "stop", "unread", "queued"];
 
 #[test]
@@ -72,8 +72,8 @@ fn root_an_attached_client_that_nobody_answers_waits_for_what_keeps_its_service(
 #[test]
 fn root_on_a_whole_host_a_client_that_nobody_answers_has_a_chain() {
     cell("hang", |fence, draw| {
-        // A unix socket does not say when something was sent through it: only what is not read yet tells. A service that has read
-        // it, and sleeps, may have been asked for news.
+        // A unix socket does not tell when data was sent through it: only unread data shows a request. A service that has read it and
+        // sleeps may just wait for the next message.
         let unix = draw.one_in(2);
         let between = relays(draw, if unix { 0 } else { 4 }, false);
         let started = start(fence, draw, if unix { &KEPT[4..] } else { &KEPT }, unix, &between);
@@ -83,7 +83,7 @@ fn root_on_a_whole_host_a_client_that_nobody_answers_has_a_chain() {
     });
 }
 
-/// It asks a queue that has no job for it, and serves others all the time.
+/// The loop sends a request to a queue that has no job for it, and serves other clients all the time.
 #[test]
 fn root_on_a_whole_host_a_queue_without_jobs_keeps_nobody() {
     cell("jobs", |fence, draw| {
@@ -95,7 +95,7 @@ fn root_on_a_whole_host_a_queue_without_jobs_keeps_nobody() {
     });
 }
 
-/// The innocent twin: it was answered, and waits for news.
+/// The innocent twin: the client got its answer, and waits for the next message.
 #[test]
 fn root_a_client_that_was_answered_waits_for_nobody() {
     cell("answered", |fence, draw| {

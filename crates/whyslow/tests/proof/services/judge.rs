@@ -1,27 +1,27 @@
-//! Whether what was said of clients and services is right. Pure: a document and the programs' own clocks in, a verdict out.
+//! Whether a document about clients and services is right. No I/O: takes a document and the programs' own clocks, returns a verdict.
 
 use serde_json::Value;
 use whyslow_faults::{Wrong, said};
 
-/// A share may differ from the programs' own clocks by so much of the wall time.
+/// Largest difference between a share and the programs' own clocks, as a part of the wall time.
 const POINTS: f64 = 0.10;
-/// What of the time behind a loop that serves others is told at least.
+/// Least reported share of the time behind a loop that serves other clients.
 const PART: f64 = 0.4;
-/// The same, where nobody is followed: with three others beside answers of 20 ms it was 0.37 to 0.41.
+/// The same where no process is followed: with three others beside answers of 20 ms it was 0.37 to 0.41.
 const PART_OF_HOST: f64 = 0.3;
 
-/// What the programs say.
+/// The programs' own numbers.
 #[derive(Debug)]
 pub struct Expected {
-    /// The loop, what it asks, and others whom it serves.
+    /// The loop, the service behind it, and other clients of the loop.
     pub front: String,
     pub back: String,
     pub others: String,
     pub waited_s: f64,
     pub acted_s: f64,
-    /// What it asks waits for a lock.
+    /// The service behind the loop waits for a lock.
     pub is_locked: bool,
-    /// The loop serves others meanwhile.
+    /// The loop serves other clients meanwhile.
     pub has_others: bool,
 }
 
@@ -30,11 +30,11 @@ pub struct Expected {
 pub struct Vain {
     pub to: String,
     pub waited_s: f64,
-    /// For a connection, not for data.
+    /// The wait is for a connection, not for data.
     pub connects: bool,
 }
 
-/// A client, seen from a whole host.
+/// A client in a document about the whole host.
 #[derive(Debug)]
 pub struct OfHost {
     pub client: String,
@@ -45,14 +45,14 @@ pub struct OfHost {
     pub has_others: bool,
 }
 
-/// A client that has asked, and is not answered.
+/// A client that has sent a request and has no answer yet.
 #[derive(Debug)]
 pub struct Hang {
     pub client: String,
-    /// Whom the client asks, and so on down to the service.
+    /// The process that the client sends its request to, and so on down to the service.
     pub relays: Vec<String>,
     pub service: String,
-    /// Of the lock that the service waits for.
+    /// The holder of the lock that the service waits for.
     pub holder: Option<String>,
     pub window_s: f64,
 }
@@ -62,7 +62,7 @@ fn wall(document: &Value) -> Result<(f64, &[Value]), Wrong> {
     Ok((wall, document["wall"]["parts"].as_array().map_or(&[][..], Vec::as_slice)))
 }
 
-/// Time of the outermost parts of which `is` is true.
+/// Time of the outermost parts for which `is` holds.
 fn time(parts: &[Value], is: &dyn Fn(&Value) -> bool) -> f64 {
     let of = |part: &Value| match is(part) {
         true => part["time_s"].as_f64().unwrap_or(0.0),
@@ -75,7 +75,7 @@ fn time_of(parts: &[Value], who: &str) -> f64 {
     time(parts, &|part| part["who"].as_str() == Some(who))
 }
 
-/// Time in which the client itself had no CPU: nobody is waited for then, whatever the clocks of others say.
+/// Time in which the client itself was ready for a CPU: in this time it waits for no other process, whatever their clocks say.
 fn without_cpu(parts: &[Value]) -> f64 {
     parts.iter().filter(|part| part["reason"] == "runnable").filter_map(|part| part["time_s"].as_f64()).sum()
 }
@@ -88,7 +88,7 @@ fn near(what: &str, said: f64, clock: f64, wall: f64) -> Result<(), Wrong> {
     Err(if said <= POINTS * wall { Wrong::missed(text) } else { Wrong::inexact(text) })
 }
 
-/// Time of those who cost nobody anything.
+/// Time of processes that cost no other task any time.
 fn none(what: &str, said: f64, wall: f64) -> Result<(), Wrong> {
     match said <= POINTS * wall {
         true => Ok(()),
@@ -96,7 +96,7 @@ fn none(what: &str, said: f64, wall: f64) -> Result<(), Wrong> {
     }
 }
 
-/// The client waits for the loop, that for what it asked, and nobody for others.
+/// The client waits for the loop, the loop waits for the service behind it, and neither waits for other clients.
 pub fn of_client(document: &Value, expected: &Expected) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     none("others", time_of(parts, &expected.others), wall)?;
@@ -104,10 +104,10 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), Wrong> {
     let at_most =
         |what: &str, said: f64, clock: f64| near(what, said.max(clock.min(said + own)), clock, wall);
     at_most("the loop", time_of(parts, &expected.front), expected.waited_s)?;
-    // An answer that comes while the loop is awake ends no wait: among requests of others not all of its waits can be told.
+    // An answer that comes while the loop is awake ends no wait: among requests of other clients not all its waits are visible.
     let (back, clock) = (time_of(parts, &expected.back), expected.acted_s);
     let part = if expected.has_others { PART } else { 1.0 };
-    at_most("what it asked", back.max(back.min(clock) / part).min(back.max(clock)), clock)?;
+    at_most("the service behind it", back.max(back.min(clock) / part).min(back.max(clock)), clock)?;
     let least = expected.acted_s * PART / 2.0;
     match expected.is_locked && time_of(parts, "holder") < least {
         true => Err(format!("the holder of the lock has {:.3} s", time_of(parts, "holder")).into()),
@@ -115,7 +115,7 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), Wrong> {
     }
 }
 
-/// The same of one that is there for longer than whyslow looks: it has asked, and is not said to be without work.
+/// The same for a client that exists for longer than the window: its request is pending, so no part may say that it is without work.
 pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     none("others", time_of(parts, &expected.others), wall)?;
@@ -125,7 +125,7 @@ pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
         return Err(Wrong::inexact(format!("{own:.3} s of {wall:.3} without a CPU: it hardly runs")));
     }
     let least = if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
-    for (who, of) in [("the loop", &expected.front), ("what it asked", &expected.back)] {
+    for (who, of) in [("the loop", &expected.front), ("the service behind it", &expected.back)] {
         let told = time_of(parts, of);
         if told < (least * wall).min(wall - own) {
             return Err(format!("{who}: {told:.3} s of {wall:.3}").into());
@@ -134,14 +134,14 @@ pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Nobody is said to have kept an idle loop waiting.
+/// No client may be reported to have kept an idle loop waiting.
 pub fn of_idle(document: &Value, others: &str) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
-    // It may have had the CPU, or a row may have come without its end.
+    // The loop may have had the CPU, or the end of a row may be missing.
     let chains = document["chains"].as_array().into_iter().flatten();
     let of_others = chains.filter(|chain| chain["hops"].to_string().contains(others));
     let told: f64 = of_others.filter_map(|chain| chain["time_s"].as_f64()).sum();
-    none("a client for whom the loop waits", told, wall)?;
+    none("a client that the loop waits for", told, wall)?;
     let idle = time(parts, &|part| part["reason"] == "handed");
     match idle < 0.5 * wall {
         true => Err(format!("{idle:.3} s of {wall:.3} without work").into()),
@@ -149,7 +149,7 @@ pub fn of_idle(document: &Value, others: &str) -> Result<(), Wrong> {
     }
 }
 
-/// None are told where there are none: by somebody who looked.
+/// The list must be present, and empty where there is no chain.
 fn all_chains(document: &Value) -> Result<&[Value], Wrong> {
     said::has_its_probes(document)?;
     Ok(document["chains"].as_array().map_or(&[][..], Vec::as_slice))
@@ -163,7 +163,7 @@ fn seconds(chains: &[Value], is: impl Fn(&[&str]) -> bool) -> f64 {
     chains.iter().filter(|chain| is(&names(chain))).filter_map(|chain| chain["time_s"].as_f64()).sum()
 }
 
-/// The client waits nearly all the time: for the loop, which waits for what it asked. The loop has not waited for clients.
+/// The client waits nearly all the time: for the loop, which waits for the service behind it. The loop has not waited for clients.
 pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     let chains = all_chains(document)?;
     let begins = |names: &[&str], who: &str| names.first() == Some(&who);
@@ -183,7 +183,7 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// All of its time is the service's, and the holder's where there is one.
+/// All its time belongs to the service, and to the lock holder where there is one.
 pub fn of_hang(document: &Value, expected: &Hang) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
@@ -202,7 +202,7 @@ impl Hang {
     }
 }
 
-/// What the outermost parts of one consist of.
+/// The parts below the outermost parts of one process.
 fn parts_of<'v>(parts: &'v [Value], who: &'v str) -> Box<dyn Iterator<Item = &'v [Value]> + 'v> {
     let inner = |part: &'v Value| part["parts"].as_array().map_or(&[][..], Vec::as_slice);
     Box::new(parts.iter().flat_map(move |part| match part["who"].as_str() == Some(who) {
@@ -211,7 +211,7 @@ fn parts_of<'v>(parts: &'v [Value], who: &'v str) -> Box<dyn Iterator<Item = &'v
     }))
 }
 
-/// The same, on a whole host.
+/// The same on a whole host.
 pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), Wrong> {
     let mut way = vec![&*expected.client];
     way.extend(expected.behind_client());
@@ -222,7 +222,7 @@ pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), Wrong> {
     near("behind the client", told, expected.window_s, expected.window_s)
 }
 
-/// It has nothing to do, or waits for data of an address, for which nobody is to blame; and has no chain.
+/// The client has nothing to do, or waits for data from an address, for which no process is to blame; and it has no chain.
 pub fn of_answered(of_client: &Value, of_host: &Value, expected: &Hang) -> Result<(), Wrong> {
     let (wall, parts) = wall(of_client)?;
     let for_news = |part: &Value| {
@@ -230,28 +230,30 @@ pub fn of_answered(of_client: &Value, of_host: &Value, expected: &Hang) -> Resul
     };
     of_nobody(of_host, expected)?;
     let named = expected.behind_client().map(|who| time_of(parts, who)).fold(0.0, f64::max);
-    none("for somebody", named, wall)?;
+    none("for a process", named, wall)?;
     near("for news", time(parts, &for_news), wall, wall)
 }
 
-/// On a whole host it has no chain, and nobody waits for it.
+/// On a whole host it has no chain, and no process waits for it.
 pub fn of_nobody(of_host: &Value, expected: &Hang) -> Result<(), Wrong> {
     let told = seconds(all_chains(of_host)?, |names| names.contains(&&*expected.client));
     none("chains of the client", told, expected.window_s)
 }
 
-/// Nobody has asked for anything that there was.
+/// The processes wait for the next message, not for an answer.
 pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), Wrong> {
     let told = seconds(all_chains(document)?, |names| {
         names.iter().any(|name| names_of.iter().any(|one| one == name))
     });
     match told == 0.0 {
         true => Ok(()),
-        false => Err(Wrong::accused(format!("{told:.3} s are told of who waits for news"))),
+        false => Err(Wrong::accused(format!(
+            "{told:.3} s are reported of processes that wait for the next message"
+        ))),
     }
 }
 
-/// The address stands there, for all of the time.
+/// The address is reported, for the whole time.
 pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     let act = if expected.connects { "accept" } else { "send" };

@@ -1,6 +1,6 @@
-# Who waits for news: a subscriber, to whom a service tells something now and then of its own accord, and which may acknowledge each; or a
-# consumer, which asks a broker for the next job and gets it when a producer has brought one. Its input's end is its own.
-# Arguments: names of the two (or three), how many ms there is nothing, "plain", "acks" or "queue".
+# Processes that wait for the next message: a subscriber, to which a service sends a message now and then, and which may acknowledge each
+# one; or a consumer, which requests the next job from a broker and gets it when a producer has brought one. It ends when its input ends.
+# Arguments: names of the two (or three), how many ms there is no message, "plain", "acks" or "queue".
 use strict; use warnings; use IO::Select; use IO::Socket::INET; use Time::HiRes qw(sleep);
 $| = 1;
 my ($tells, $hears, $brings, $ms, $way) = @ARGV;

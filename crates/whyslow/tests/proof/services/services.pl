@@ -1,6 +1,6 @@
-# Services on ports below those of clients: an event loop, what it asks for each slow request, and clients whose requests the loop
-# answers at once. Its input's end is its own. Arguments: names of the three, what is done for a request and for how many ms, how many
-# clients, how many ms they think, a file to lock, and a directory for unix sockets, if it is not TCP.
+# Services on ports below those of clients: an event loop, the service that it sends each slow request to, and clients whose requests the
+# loop answers at once. It ends when its input ends. Arguments: names of the three, the action for a request and its time in ms, number of
+# clients, their think time in ms, a file to lock, and a directory for unix sockets, if the wire is not TCP.
 use strict; use warnings;
 use Fcntl ':flock'; use IO::Select; use IO::Socket::INET; use IO::Socket::UNIX; use Time::HiRes qw(clock_gettime sleep CLOCK_MONOTONIC CLOCK_PROCESS_CPUTIME_ID);
 $| = 1;
@@ -8,7 +8,7 @@ my ($loop, $back, $fast, $act, $ms, $clients, $think, $file, $dir) = @ARGV;
 my @children;
 sub role { my ($name, $does) = @_; my $pid = fork // die; if ($pid) { push @children, $pid; return } $0 = $name; $does->(); exit }
 my $sockets = 0;
-# It, and its address.
+# The socket and its address.
 sub listener {
     if ($dir) { my $at = "$dir/" . $sockets++; return (IO::Socket::UNIX->new(Local => $at, Listen => 32) // die("no socket"), $at) }
     for (1 .. 99) {
@@ -21,7 +21,7 @@ sub to { my $at = shift; ($dir ? IO::Socket::UNIX->new(Peer => $at) : IO::Socket
 sub now { clock_gettime(CLOCK_MONOTONIC) }
 my ($front, $front_at, $behind, $behind_at) = (listener, listener);
 
-# It tells by its own clock how long it took.
+# It reports by its own clock how long it took.
 sub act {
     my $from = now();
     if ($act eq 'sleep') { sleep $ms / 1000 }
@@ -47,7 +47,7 @@ role $loop, sub {
 for (1 .. $clients) {
     role $fast, sub { my $c = to($front_at); while (1) { syswrite $c, "fast\n"; sysread $c, my $word, 99; sleep $think / 1000 } };
 }
-# Each has its name by now.
+# Each process has its name by now.
 for my $pid (@children) { 1 while ((do { local (@ARGV, $/) = "/proc/$pid/comm"; <> } // "") =~ /^perl/) && sleep 0.001 }
 print "up $front_at\n";
 1 while <STDIN>;

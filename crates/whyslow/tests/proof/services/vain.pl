@@ -1,4 +1,4 @@
-# Nobody answers: polls with a timeout, by the datagram or connection that is asked for. It tells where, and for how long.
+# A peer that never answers: polls with a timeout for a datagram or a connection. Reports the address, and the time that it waited.
 use strict; use warnings; use IO::Poll qw(POLLIN POLLOUT); use IO::Socket::INET; use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 my ($what, $way, $count, $ms) = @ARGV;
 my $mute = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1, Proto => $what eq 'udp' ? 'udp' : 'tcp') if $what ne 'udp';

@@ -1,4 +1,4 @@
-//! What one live test makes.
+//! The scenario of one live test.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use whyslow_faults::spinners::Program;
 /// One program, alone or in a crowd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// Which one.
+    /// The program.
     pub program: Program,
-    /// Beside 20 busy processes.
+    /// Whether it runs beside 20 busy processes.
     pub crowded: bool,
 }
 
 impl Cell {
-    /// What is beside it.
+    /// The name of the other load.
     pub fn load(self) -> &'static str {
         if self.crowded { "20" } else { "alone" }
     }

@@ -1,16 +1,16 @@
-//! What whyslow said about spinning.
+//! whyslow's findings about spinning.
 
 use serde_json::Value;
 
-/// As docs/json.md spells it.
+/// The spelling in docs/json.md.
 const CANNOT_TELL: &str = "cannot_tell";
 
-/// One finding that somebody spins. Names are those of the JSON contract; what is absent is "" or `None`.
+/// One finding that accuses a process of spinning. Names are those of the JSON contract; an absent field is "" or `None`.
 pub struct Accusation<'document> {
     value: &'document Value,
 }
 
-/// Those of a document.
+/// The accusations in a document.
 pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
     let all = document["findings"].as_array().into_iter().flatten();
     all.filter(|value| value["rule"] == "spin" && value["kind"] != CANNOT_TELL)
@@ -18,7 +18,7 @@ pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
         .collect()
 }
 
-/// Why it could not be reported, if that is what was said.
+/// Why the question was not answered, if the document says so.
 pub fn why_not(document: &Value) -> Option<&str> {
     let mut all = document["findings"].as_array()?.iter();
     all.find(|value| value["rule"] == "spin" && value["kind"] == CANNOT_TELL)?["title"].as_str()
@@ -29,17 +29,17 @@ impl Accusation<'_> {
         self.value["culprit"][name].as_str().unwrap_or("")
     }
 
-    /// The process, if it is one.
+    /// The process, if the subject is one.
     pub fn pid(&self) -> Option<u32> {
         (self.text("kind") == "task").then(|| self.text("id").parse().ok()).flatten()
     }
 
-    /// What the process is called.
+    /// Name of the process.
     pub fn name(&self) -> &str {
         self.text("name")
     }
 
-    /// Where it spins.
+    /// The function in which it spins.
     pub fn function(&self) -> &str {
         self.text("function")
     }
@@ -51,7 +51,7 @@ impl Accusation<'_> {
         Some([cpu, bound(0), bound(1)])
     }
 
-    /// It says this word, anywhere but in the names of the process.
+    /// Whether it contains this word, anywhere but in the names of the process.
     pub fn says(&self, word: &str) -> bool {
         let mut value = self.value.clone();
         for names in ["culprit", "victim"] {

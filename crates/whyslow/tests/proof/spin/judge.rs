@@ -1,4 +1,4 @@
-//! Whether what whyslow said of a program is true. Pure: what was made and the document in, a verdict out (`stand_ins`).
+//! Whether whyslow's document about a program is true. No I/O: takes the scenario and the document, returns a verdict (`stand_ins`).
 
 use std::collections::BTreeMap;
 
@@ -12,79 +12,79 @@ use crate::spin::cell::Cell;
 use crate::spin::finding::{Accusation, accusations, why_not};
 use crate::spin::table::Row;
 
-/// Alone on a calm host, the share that is reported may differ so much from the truth.
+/// Largest difference between the reported share and the truth, for a program alone on a calm host.
 pub const EXACT: f64 = 0.15;
-/// Beside others, the interval that is reported may be so wide, and must contain the truth.
+/// Largest width of the reported interval beside other load; it must contain the truth.
 pub const WIDE: f64 = 0.40;
-/// What samples cannot tell apart from the end of an interval.
+/// Distance from the end of an interval that samples cannot resolve.
 const EDGE: f64 = 0.02;
-/// Each bound holds in 99 of 100 windows; in all but one of some thousands with so much of the interval's width beside it.
+/// Each bound holds in 99 of 100 windows; with this part of the interval's width added, in all but one of some thousands.
 const LUCK: f64 = 0.25;
-/// A spinner must be found if it spun so much of its CPU time.
+/// A spinner must be found if it spun for at least this share of its CPU time.
 pub const MUST: f64 = 0.25;
-/// And for so long in the window of 3 s: a twentieth of a CPU. Beside 20 others a thread gets about twice that.
+/// And for so long in the window of 3 s: a twentieth of a CPU. Beside 20 other processes a thread gets about twice that.
 pub const MUST_S: f64 = 0.15;
 
-/// What came out.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// A spinner, found.
+    /// A spinner that was found.
     Found,
-    /// A spinner, not found.
+    /// A spinner that was missed.
     Missed,
-    /// Honest, and accused.
+    /// An honest program that was accused.
     False,
-    /// Honest, and not accused.
+    /// An honest program that was not accused.
     Quiet,
 }
 
-/// Who wanted the CPUs beside the program.
+/// Other load on the CPUs beside the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// Nobody.
+    /// None.
     Nobody,
     /// The test's own crowd.
     Crowd,
-    /// Others, of whom the test knows nothing.
+    /// Processes outside the test.
     Others,
 }
 
-/// Whom an accusation is about.
+/// The subject of an accusation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whom {
     Program,
-    /// Something else of the test's, or whyslow.
+    /// Another process of the test, or whyslow.
     Innocent,
-    /// Somebody with whom the test has nothing to do.
+    /// A process outside the test.
     Stranger,
 }
 
-/// A cell that was made, by the clocks of those who were in it: all that the judge may know beside the document.
+/// A cell that was made, by the clocks of its processes: all that the judge may know besides the document.
 pub struct Made {
-    /// Which one.
+    /// The cell.
     pub cell: Cell,
-    /// What its process is called.
+    /// Name of its process.
     pub comm: String,
-    /// Its process; `None`: it is many.
+    /// Its process; `None`: there are several.
     pub pid: Option<u32>,
-    /// What it did.
+    /// Its own account.
     pub reported: Told,
-    /// How far it came.
+    /// Its progress.
     pub progress: u64,
-    /// Others used the host.
+    /// Other processes used the host.
     pub disturbed: bool,
-    /// The program's group, and what that used.
+    /// The program's group, and the CPU time of that group.
     pub sight: Sight,
     /// Names of the crowd.
     pub crowd: Vec<String>,
-    /// Threads of the test that did nothing meanwhile but wait for whyslow.
+    /// Threads of the test that only waited for whyslow.
     pub innocents: Vec<u32>,
-    /// Which of the accused processes are in the test's groups; of one that is gone nothing is known.
+    /// Whether each accused process is in the test's groups; unknown for a process that is gone.
     pub ours: BTreeMap<u32, bool>,
 }
 
 impl Made {
-    /// Whom it is about. A process that is gone is known by its name.
+    /// The subject of the accusation. A process that is gone is identified by its name.
     fn whom(&self, accusation: &Accusation<'_>) -> Whom {
         let Some(pid) = accusation.pid() else { return Whom::Stranger };
         if self.pid == Some(pid) {
@@ -102,11 +102,11 @@ impl Made {
         }
     }
 
-    /// Why it was none, by its own clocks.
+    /// Why the fault did not come about, by its own clocks.
     fn is_not_made(&self) -> Option<String> {
         let (program, reported) = (self.cell.program, &self.reported);
         match program.spins() {
-            false if self.progress == 0 => Some(format!("{program} got nothing done while whyslow looked")),
+            false if self.progress == 0 => Some(format!("{program} made no progress in the window")),
             true if reported.share() < MUST || reported.spin_s < MUST_S => {
                 Some(format!("it spun for {:.3} s of {:.3} s of CPU only", reported.spin_s, reported.cpu_s))
             }
@@ -123,7 +123,7 @@ impl Made {
     }
 }
 
-/// The row of the table, with what is wrong in it; nothing where it was not made.
+/// The row of the table, with its error; `None` where the cell was not made.
 pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
     let could_look = look
         .is_sound(said::Verb::Exam)
@@ -176,7 +176,7 @@ fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verd
     }
 }
 
-/// What a finding says of a spinner is true. Else: why not.
+/// Whether a finding about a spinner is true. Otherwise: why not.
 fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), Wrong> {
     let (reported, comm, beside) = (&made.reported, &made.comm, made.beside());
     let is_idle = |name: &&String| *name != comm && said.says(name);
@@ -184,7 +184,7 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), Wrong> {
         return Err(Wrong::accused(format!("{name} does not spin and is named")));
     }
     let mut wrong = Vec::new();
-    // An interpreter is called by what it runs, too: "java Waiters".
+    // The name of an interpreter contains its program, too: "java Waiters".
     if said.name() != comm && said.name().split(' ').next() != Some(comm.as_str()) {
         wrong.push(format!("the process is called {comm}, not {}", said.name()));
     }
@@ -192,7 +192,7 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), Wrong> {
     if !runtime.is_empty() && !runtime.iter().any(|word| said.says(word) || said.function().contains(word)) {
         wrong.push(format!("none of {runtime:?} is said"));
     }
-    // The main thread's name is that of the process.
+    // The main thread has the name of the process.
     wrong.extend(
         reported
             .spinning
@@ -202,7 +202,7 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), Wrong> {
     );
     match said.cpu_s() {
         None => wrong.push("it does not say how much CPU is reclaimable".to_owned()),
-        // What a VM costs that does not spin was measured at another time, when others did something else.
+        // The cost of a VM that does not spin was measured at another time, when the other load was different.
         Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
         Some(cpu_s) => wrong.extend(is_near(cpu_s, reported, beside).err()),
     }
@@ -216,7 +216,7 @@ fn is_near(cpu_s: [f64; 3], reported: &Told, beside: Beside) -> Result<(), Strin
     let edge = EDGE + LUCK * (high - low);
     let within = high - low <= WIDE + EDGE && low - edge <= reported.most() && truth <= high + edge;
     let holds = match beside {
-        // What a VM costs that does not spin is an estimate of what this one works: the interval that is reported must hold it.
+        // The cost of a VM that does not spin is an estimate of this one's work: the reported interval must contain it.
         Beside::Nobody => near || reported.most_s > 0.0 && within,
         Beside::Crowd => within,
         Beside::Others => near || within,
@@ -241,7 +241,7 @@ fn alone_a_share_is_near_and_in_a_crowd_its_interval_contains_the_truth() {
     assert!(is_near([1.5, 1.4, 1.9], &reported, Beside::Crowd).is_err(), "beside it");
 }
 
-/// Of a VM whose twin tells what it works, at most and at least.
+/// A VM whose twin gives its work, at least and at most.
 #[test]
 fn where_the_truth_is_an_interval_what_is_reported_meets_it() {
     let reported = Told { spin_s: 0.8, most_s: 1.0, cpu_s: 2.0, ..Told::default() };

@@ -1,4 +1,4 @@
-//! Make a cell: the program runs, whyslow looks, and what it says is compared.
+//! Make a cell: run the program and whyslow, and compare the document with the truth.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::spin::finding::{Accusation, accusations};
 use crate::spin::judge::{self, Made};
 use crate::spin::table::Row;
 
-/// Busy processes of the crowd: ten a CPU of the machine that the table is about.
+/// Busy processes of the crowd: ten per CPU of the machine in the table.
 const CROWD: usize = 20;
-/// From its first work until a program does what it will do from then on: code is compiled, buffers are full.
+/// Time from its first work until a program behaves as it will from then on: code is compiled, buffers are full.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// One cell as a test.
+/// Run one cell as a test.
 pub fn run(cell: Cell) {
     rounds::run(&cell, &crate::kept_in("spin"), |draw| make(cell, draw));
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     let made = rounds::until_judged(&cell, |_| match made(cell, draw) {
-        // Nothing is wrong with a program that gets no CPU.
+        // A program that gets no CPU time proves nothing.
         Err(trouble) if is(&trouble, ErrorKind::TimedOut) => Ok(Verdict::Again(trouble.to_string())),
         done => done,
     });
@@ -56,7 +56,7 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Verdict, Trouble> {
     let (made, look) = look_at(cell, &running, &fence, &group, crowd.as_ref(), draw)?;
     let (verdict, row) = judge::judge(&made, &look);
     row.iter().for_each(Row::note);
-    // What comes first ends first.
+    // The first value is dropped first.
     drop((running, crowd));
     fence.check_time()?;
     Ok(verdict)
@@ -101,9 +101,9 @@ fn look_at(
     Ok((made, look))
 }
 
-/// Most programs are in the crowd's own group: in one of their own they have half of the machine. Who yields has next to
-/// nothing there, and who spins only when it has no work always has some: they would not spin. Of who makes calls that find
-/// nothing one sample in twenty shows a result: of the 60 that it has there, too few.
+/// Most programs are in the crowd's own group: in a group of their own they would have half of the machine. A program that yields gets
+/// almost no CPU time in the crowd's group, and a program that spins only when it has no work always has some there: neither would spin. Of
+/// the samples of a program whose calls find nothing, one in twenty shows a result: of the 60 samples that it gets there, too few.
 fn has_its_own_group(program: Program) -> bool {
     matches!(program, Program::Erlang(_) | Program::Wait(Wait::Yield | Wait::Epoll | Wait::Recv))
 }

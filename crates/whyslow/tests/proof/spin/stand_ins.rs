@@ -1,4 +1,4 @@
-//! Stand-ins for whyslow before the judge of each cell: who did not look passes none, who tells the truth passes all.
+//! Stand-ins for whyslow before the judge of each cell: one that did not observe passes no cell, one that reports the truth passes all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,7 +86,7 @@ fn a_share_a_name_and_a_runtime_that_are_not_the_programs_are_wrong() {
             "{cell}"
         );
         assert!(with(&|said| said["culprit"]["name"] = json!("other")), "{cell}");
-        assert!(with(&|said| said["title"] = json!("nobody spins")), "{cell}");
+        assert!(with(&|said| said["title"] = json!("no thread spins")), "{cell}");
         assert!(
             with(&|said| said["title"] = json!("waiter and giver spin: OpenMP Erlang JVM Go spin lock")),
             "{cell}"

@@ -1,4 +1,4 @@
-//! The table of all that was looked at, a row a run. A star: others used the host meanwhile.
+//! The table of all runs, one row each. A star: other processes used the host meanwhile.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -13,25 +13,25 @@ use crate::spin::judge::Verdict;
 
 /// One run.
 pub struct Row {
-    /// What was made.
+    /// The cell.
     pub cell: Cell,
-    /// Others used the host meanwhile.
+    /// Other processes used the host meanwhile.
     pub disturbed: bool,
-    /// What came out.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Share of CPU that it spins, as told: the number and its bounds.
+    /// Reported share of CPU time that it spins: the number and its bounds.
     pub reported: Option<[f64; 3]>,
-    /// The same, as it was.
+    /// The true share.
     pub truth: f64,
     /// CPU seconds of the program.
     pub cpu_s: f64,
-    /// Where it spins, as told.
+    /// The reported function in which it spins.
     pub function: String,
     /// Threads that spun, and how many of them were named.
     pub named: [usize; 2],
     /// CPU time of whyslow.
     pub own: Duration,
-    /// What is wrong with it.
+    /// The error.
     pub wrong: String,
 }
 
@@ -65,7 +65,15 @@ impl Row {
         HEAD.call_once(|| {
             text = format!(
                 "{:<15} {:<6} {:<7} {:>16} {:>5} {:>6} {:>8} {:>6}  {:<32} wrong\n",
-                "program", "load", "verdict", "share told", "true", "cpu s", "threads", "own s", "function"
+                "program",
+                "load",
+                "verdict",
+                "share reported",
+                "true",
+                "cpu s",
+                "threads",
+                "own s",
+                "function"
             );
         });
         text.push_str(&format!("{self}\n"));

@@ -1,21 +1,21 @@
-//! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
+//! Whether the document about a cell is right. No I/O: takes the scenario and the document, returns a verdict (`stand_ins`).
 
 use serde_json::Value;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::user_lock::{Held, Meanwhile, Plan, Shape};
 use whyslow_faults::{Span, Wrong};
 
-/// A share may differ by so much from what the program's own clock says.
+/// Largest difference between a share and the program's own clock.
 const SLACK: f64 = 0.10;
-/// Less of the wall time spent waiting is no wait worth telling of.
+/// A smaller share of the wall time in the wait is too little to judge.
 const WORTH: f64 = 0.4;
 
-/// A program that was made, and what was said of it.
+/// A program that was made, and the document about it.
 pub struct Made {
     pub plan: Plan,
-    /// Another one that was made beside it: one that waits.
+    /// Another program beside it: one that waits.
     pub beside: Option<Plan>,
-    /// When its first thread waited, by its own clock; `None`: it has not come back.
+    /// The wait of its first thread, by its own clock; `None`: it has not returned.
     pub waited: Option<Span>,
     pub document: Value,
 }
@@ -53,7 +53,7 @@ fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, Wrong> {
     below(made, &[reason], |name| name == made.plan.names[1], does)
 }
 
-/// How what the holder does is called.
+/// The words for what the holder does.
 fn deeds(does: Meanwhile) -> &'static [&'static str] {
     match does {
         Meanwhile::Sleeps => &["timer", "sleep"],
@@ -63,7 +63,7 @@ fn deeds(does: Meanwhile) -> &'static [&'static str] {
     }
 }
 
-/// Below the waits for these reasons it is told that one of those did this, for as long as was waited.
+/// Checks that the parts below the waits for these reasons name one of these tasks with this action, for as long as the wait.
 fn below(
     made: &Made,
     reasons: &[&str],
@@ -95,17 +95,17 @@ fn below(
     }
 }
 
-/// Waits of which whyslow says that it was not seen who ended them: a host may hide a few tasks from tracing.
+/// Waits whose waker whyslow did not see: a host may hide a few tasks from tracing.
 fn hidden(wall: &Value) -> f64 {
     let is_unseen = |part: &&Value| part["detail"]["thing"] == "waker-not-seen";
     let all = parts(wall).iter().flat_map(parts).filter(is_unseen);
     all.filter_map(|part| part["time_s"].as_f64()).sum()
 }
 
-/// Of the window so much must have been told: naps are rows of their own, and between two of them it runs.
+/// Share of the window that must be reported: sleeps are rows of their own, and the task runs between two of them.
 const MOST_OF_IT: f64 = 0.85;
 
-/// Chains of who waits for something else than a CPU: (who is next, what that one did, how long).
+/// Chains of a task that waits for something other than a CPU: (the next task, its action, the time).
 fn chains_of<'d>(made: &'d Made, who: &str) -> Vec<(&'d str, &'d str, f64)> {
     let of = |chain: &'d Value| {
         let waits = |hops: &&Vec<Value>| hops[0]["who"] == *who && hops[0]["reason"] != "runnable";
@@ -116,7 +116,7 @@ fn chains_of<'d>(made: &'d Made, who: &str) -> Vec<(&'d str, &'d str, f64)> {
     made.document["chains"].as_array().into_iter().flatten().filter_map(of).collect()
 }
 
-/// For nearly all of the window it waited for the holder, who did this, and for nobody else.
+/// For nearly all of the window the task waited for the holder, which did this, and for no other task.
 fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, Wrong> {
     let Some(window) = made.document["window_s"].as_f64() else { return Err("no window".into()) };
     let chains = chains_of(made, &plan.names[0]);
@@ -134,7 +134,8 @@ fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, Wr
     cause_of_wait(made, plan, does, window).map(|()| Verdict::Passed)
 }
 
-/// The process that has the lock is the cause, with what that costs; it is one of the same tree, and what it computes there may be its own matter.
+/// The process that holds the lock is the cause, with the cost of that; it is in the same tree, and its computing there may be a separate
+/// matter.
 fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Result<(), Wrong> {
     let causes = made.document["findings"].as_array().into_iter().flatten();
     let mut causes = causes.filter(|finding| finding["kind"] == "cause" && finding["rule"] == "held-up");
@@ -149,7 +150,7 @@ fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Resu
         None => Err("no cause".into()),
         Some(cause) => {
             let lost = cause["lost_s"].as_f64().unwrap_or(0.0) / window;
-            // Behind who is stopped it may be told that nobody let him go on.
+            // Behind a stopped task, the chain may say that no process continued it.
             let hops = cause["chain"].as_array().map_or(&[][..], Vec::as_slice);
             let last = hops.iter().rev().filter_map(|hop| hop["who"].as_str()).find(|who| !who.is_empty());
             let is_right = last == Some(&*plan.names[1]);
@@ -163,26 +164,26 @@ fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Resu
     }
 }
 
-/// Nobody is told to wait who does not, by who tells of the one beside them.
+/// A document about a free lock, beside another task that waits: no task that does not wait may be reported as waiting.
 fn free_on_host(made: &Made) -> Result<Verdict, Wrong> {
     let Some((beside, Shape::Hold(_, does))) = made.beside.as_ref().map(|plan| (plan, plan.shape)) else {
-        return Err("nobody waits beside it".into());
+        return Err("no task waits beside it".into());
     };
     let chains = made.plan.names.iter().flat_map(|name| chains_of(made, name));
     let ours = |finding: &&Value| {
         finding["rule"] == "held-up" && made.plan.names.iter().any(|name| finding.to_string().contains(name))
     };
     if let Some(blame) = made.document["findings"].as_array().into_iter().flatten().find(ours) {
-        return Err(Wrong::accused(format!("those who wait for nobody are held up: {blame:#}")));
+        return Err(Wrong::accused(format!("tasks that wait for no other task are held up: {blame:#}")));
     }
     let lost = chains.map(|(.., lost)| lost).sum::<f64>();
     if lost > SLACK {
-        return Err(Wrong::accused(format!("those who wait for nobody have chains of {lost:.2} s")));
+        return Err(Wrong::accused(format!("tasks that wait for no other task have chains of {lost:.2} s")));
     }
     held_on_host(made, beside, does)
 }
 
-/// A chain that goes through all of them and back is called a deadlock.
+/// A chain that passes through all of them and back is a deadlock.
 fn cycle(made: &Made) -> Result<Verdict, Wrong> {
     let chains = made.document["chains"].as_array().map_or(&[][..], Vec::as_slice);
     let is_deadlock = |chain: &&Value| {
@@ -204,7 +205,7 @@ fn cycle(made: &Made) -> Result<Verdict, Wrong> {
     }
 }
 
-/// Nobody is told to hold anything, and nobody to be deadlocked.
+/// No task may be reported as a lock holder, and none as deadlocked.
 fn idle(made: &Made) -> Result<Verdict, Wrong> {
     let Some(wall) = made.document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0) else {
         return Err("no wall time".into());
@@ -219,7 +220,7 @@ fn idle(made: &Made) -> Result<Verdict, Wrong> {
     if let Some(chain) = blame.filter(|chain| chain["hops"][0]["reason"] != "runnable") {
         return Err(Wrong::accused(format!("it is blamed: {chain:#}")));
     }
-    // Its clock has the time, too, until it got a CPU after each sleep.
+    // Its clock also counts the time until it got a CPU after each sleep.
     let is_sleep = |part: &&Value| part["reason"] == "timer" || part["reason"] == "runnable";
     let slept = parts(&made.document["wall"]).iter().filter(is_sleep);
     let slept = slept.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;

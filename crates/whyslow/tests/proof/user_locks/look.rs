@@ -1,4 +1,4 @@
-//! Make a cell, and let whyslow look at it.
+//! Make a cell, and run whyslow on it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use whyslow_faults::{Draw, Fence, Wrong, bars, said, sys};
 use crate::user_locks::Cell;
 use crate::user_locks::judge::{Made, judge};
 
-/// A program that shares its CPU with a crowd is late by so much at most.
+/// Longest run of a program that shares its CPU with a crowd.
 const ENDS_WITHIN: Duration = Duration::from_secs(40);
-/// An attach looks for so long.
+/// Window of an attach.
 const LENGTH: Duration = Duration::from_secs(2);
 
 pub fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
@@ -25,7 +25,7 @@ pub fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         let fence = Fence::enter()?;
         let plan = cell.plan(fence.dir().to_owned(), draw);
         let kept = crate::kept_in("user-locks").join(format!("{label}-{attempt}.json"));
-        // A deadlock that nothing breaks never ends: it is looked at from outside.
+        // A permanent deadlock never ends: attach observes it from outside.
         let made = match plan.shape {
             Shape::Free(..) if plan.lasts => {
                 let dir = fence.dir().join("beside");
@@ -105,7 +105,7 @@ struct Reaped(Child);
 
 impl Drop for Reaped {
     fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        // A child that has not been waited for: no other process can have its pid.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,5 @@
-//! Stand-ins for whyslow before the judge: who says nothing, or accuses an innocent, passes no cell; who tells the truth passes all.
+//! Stand-ins for whyslow before the judge: one that says nothing, or accuses an innocent task, passes no cell; one that reports the truth
+//! passes all.
 
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ fn plans() -> Vec<Plan> {
     CELLS.iter().flat_map(|cell| (0..20).map(move |seed| plan(cell, seed))).collect()
 }
 
-/// Who waits beside those who do not.
+/// The waiting program beside the others.
 fn beside() -> Plan {
     let cell = crate::user_locks::Cell::HeldOnHost(Held::FlockRetried);
     cell.plan(PathBuf::from("/nowhere/beside"), &mut Draw::with(99))
@@ -38,7 +39,7 @@ fn word(does: Meanwhile) -> &'static str {
     }
 }
 
-/// What is true of a whole host, but of `who`.
+/// The truth about a whole host, except for `who`.
 fn told_of_host(plan: &Plan, who: &str) -> Value {
     let waits = |plan: &Plan, who: &str| {
         let Shape::Hold(_, does) = plan.shape else { return Vec::new() };
@@ -63,7 +64,7 @@ fn told_of_host(plan: &Plan, who: &str) -> Value {
     json!({ "window_s": 2.0, "chains": chains, "findings": findings })
 }
 
-/// What is true, but of `who`.
+/// The truth, except for `who`.
 fn told(plan: &Plan, who: &str) -> Value {
     if plan.lasts {
         return told_of_host(plan, who);
@@ -106,7 +107,8 @@ fn who_accuses_an_innocent_fails() {
     }
 }
 
-/// A third of the wait: who says that it did not see its end is asked again, and has not passed; who just tells less is wrong.
+/// A third of the wait is reported: an answer that says that its end was not visible is repeated, and has not passed; an answer that just
+/// reports less is wrong.
 #[test]
 fn who_says_what_it_did_not_see_is_asked_again() {
     for plan in plans().into_iter().filter(|plan| matches!(plan.shape, Shape::Hold(..)) && !plan.lasts) {

@@ -1,4 +1,4 @@
-//! An actor's own side: what it is reported, and what it writes down.
+//! An actor's own side: its orders, and its record.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use whyslow_faults::ledger::{Fact, Tally, Word};
 use super::super::sys;
 use super::{NOTES, WORK};
 
-/// What an act has in its hand.
+/// The tools of an act.
 pub struct Pen {
     ledger: &'static Ledger,
     tally: Tally<'static>,
@@ -24,13 +24,13 @@ impl Pen {
         Pen { ledger, tally: Tally::begin(ledger, WORK), late: 0 }
     }
 
-    /// How to behave; 0 is healthy.
+    /// The mode; 0 is healthy.
     #[must_use]
     pub fn mode(&self) -> u64 {
         self.ledger.word(Word::Mode).load(Ordering::Acquire)
     }
 
-    /// Ready to be looked at.
+    /// Report that it is ready.
     pub fn ready(&self) {
         self.ledger.fact(WORK, Fact::Tid).store(sys::thread_id(), Ordering::Release);
     }
@@ -40,17 +40,17 @@ impl Pen {
         self.tally.did_one();
     }
 
-    /// Note a number with its moment.
+    /// Record a number with its moment.
     pub fn note(&self, at: u64, what: u64) {
         self.ledger.note(NOTES, at, what);
     }
 
-    /// Note how late this tick came, as an answer that is waited for.
+    /// Record how late this tick came, as an answer that the act waits for.
     pub fn note_lateness(&self, what: impl Fn(u64) -> u64) {
         self.note(clock::now(), what(self.late));
     }
 
-    /// Do `piece` every `ns`; a tick that is missed is not made up.
+    /// Run `piece` every `ns`; a missed tick is not made up for.
     pub fn at_each_tick(
         &mut self,
         ns: u64,

@@ -10,9 +10,9 @@ use super::super::actor::Pen;
 use super::super::{policies, sys};
 use super::Ask;
 
-/// Asks all CPUs at once.
+/// Queries all CPUs at once.
 const CPUINFO: &str = "/proc/cpuinfo";
-/// Reads something of every CPU in turn; notes how long each took, and whose it was.
+/// Queries every CPU in turn; records how long each answer took, and from which CPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AskCpus {
     pub ask: Ask,
@@ -27,7 +27,7 @@ pub struct Calls {
     pub every_us: u64,
 }
 
-/// How long a CPU took to answer, and whom.
+/// How long a CPU took to answer, and to which CPU.
 pub struct Answer {
     pub ns: u64,
     pub of: usize,
@@ -38,7 +38,7 @@ pub struct Answer {
 const TIMER: usize = 0xff;
 
 impl Answer {
-    /// How late a tick came.
+    /// Lateness of a tick.
     fn late(ns: u64) -> u64 {
         Answer { ns, of: TIMER, to: TIMER }.packed()
     }
@@ -65,7 +65,7 @@ impl AskCpus {
             }
         };
         if self.ask == Ask::Cpuinfo {
-            // Who runs on the CPU in question asks nobody.
+            // A thread on the queried CPU sends no interrupt.
             let elsewhere: Vec<usize> =
                 host::cpus().into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect();
             whyslow_faults::sys::pin(0, &elsewhere)?;

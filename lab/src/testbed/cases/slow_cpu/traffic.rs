@@ -12,13 +12,13 @@ use super::super::actor::Pen;
 const MESSAGE: usize = 1024;
 const DATAGRAM: usize = 256;
 const CONNECTIONS: usize = 4;
-/// Small buffers: a server that falls behind is felt soon.
+/// Small buffers: a slow server has an effect soon.
 const RECEIVE_BUFFER: &str = "4096 16384 32768";
 const TICK_NS: u64 = 1_000_000;
 /// Messages that a connection may take in a tick.
 const AT_ONCE: usize = 4;
-/// A connection's first packet is retransmitted after 1 s, 3 s and 7 s: who gave up at just such a moment would be answered
-/// when nobody is there any more.
+/// The kernel retransmits a connection's first packet after 1 s, 3 s and 7 s: a client that gave up at such a moment would get its answer
+/// after it is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes messages and computes over each byte.
@@ -28,7 +28,7 @@ pub struct Sink {
     pub turns_per_byte: u64,
 }
 
-/// Sends as much as the other end takes, and datagrams at a steady rate.
+/// Sends as much as the receiver takes, and datagrams at a steady rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Source {
     pub to: Ipv4Addr,
@@ -38,7 +38,7 @@ pub struct Source {
 
 impl Sink {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
-        // Of our own network namespace.
+        // This sets the limit of our own network namespace.
         fs::write("/proc/sys/net/ipv4/tcp_rmem", RECEIVE_BUFFER)?;
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.port));
         let (listener, datagrams) = (TcpListener::bind(any)?, UdpSocket::bind(any)?);
@@ -62,7 +62,7 @@ impl Sink {
                     true
                 }
                 Ok(None) => true,
-                // The other end gave up a connection that was made too late for it.
+                // The client gave up because the connection was accepted too late.
                 Err(_) => false,
             });
             if let Some(length) = would_block(datagrams.recv(&mut buffer))? {
@@ -106,7 +106,7 @@ impl Source {
     }
 }
 
-/// Until the cable is laid and the server listens there is no way there.
+/// Retries: until the cable exists and the server listens there is no route.
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     loop {
         match TcpStream::connect_timeout(&to, PATIENCE) {

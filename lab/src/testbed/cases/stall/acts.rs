@@ -1,4 +1,4 @@
-//! What the processes of this case do.
+//! The acts of this case.
 
 use std::fs;
 use std::io;
@@ -24,21 +24,21 @@ pub struct Remap {
     pub dir: PathBuf,
 }
 
-/// Reads a file at each tick, and notes how long that took.
+/// Reads a file at each tick, and records how long that took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Poll {
     pub file: PathBuf,
     pub every_ms: u64,
 }
 
-/// Has its packets handled by some CPUs.
+/// Makes certain CPUs handle its packets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FarEnd {
     pub device: String,
     pub cpu: usize,
 }
 
-/// Sends an echo request at each tick, whether or not the last was answered, and notes each round trip.
+/// Sends an echo request at each tick, whether or not the last one was answered, and records each round trip.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ping {
     pub to: Ipv4Addr,
@@ -89,7 +89,7 @@ impl Poll {
 
 impl FarEnd {
     pub fn live(&self, pen: &Pen) -> io::Result<()> {
-        // Our /sys must show the network namespace that we live in.
+        // Our /sys must show the network namespace of this process.
         sys::own_sysfs()?;
         pen.ready();
         let mask = Path::new("/sys/class/net").join(&self.device).join("queues/rx-0/rps_cpus");
@@ -111,7 +111,7 @@ impl Ping {
             let now = clock::now();
             if now >= due {
                 sequence += 1;
-                // Before the cable is laid there is no way there.
+                // Before the cable exists there is no route.
                 let _ = sys::send_to(&socket, &echo_request(sequence, now), self.to);
                 due = now.max(due + self.every_ns);
             }
@@ -123,7 +123,7 @@ impl Ping {
     }
 }
 
-/// Type 8, our identifier, a sequence number, and when it was sent.
+/// Type 8, our identifier, a sequence number, and the time of sending.
 fn echo_request(sequence: u64, now: u64) -> [u8; 24] {
     let mut packet = [0_u8; 24];
     packet[0] = 8;
@@ -136,7 +136,7 @@ fn echo_request(sequence: u64, now: u64) -> [u8; 24] {
     packet
 }
 
-/// When the request was sent that this packet (with its IP header) answers.
+/// Sending time of the request that this packet (with its IP header) answers.
 fn echo_reply(packet: &[u8]) -> Option<u64> {
     let header = usize::from(packet.first()? & 15) * 4;
     let icmp = packet.get(header..)?;
