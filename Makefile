@@ -1,11 +1,11 @@
 # make run    examine this host          make test   the gate: what CI runs
-# make check  format, lints, unit tests  make bench  what looking costs
-# make quick  what changed, one fault, its twin, one chain of locks: two minutes once it was built
+# make check  format, lints, unit tests  make bench  what whyslow costs a host
+# make quick  changed crates, one fault, its twin, one chain of locks: two minutes after the first build
 # make land   the gate on a clean clone of HEAD; target/gate-passed names the tree that passed
-# make proof  what is statistical by nature: drawn cells, live and in guests, and docs/truth.md (WHYSLOW_ALL=1: all of them;
+# make proof  statistical tests: drawn cells, live and in guests, and docs/truth.md (WHYSLOW_ALL=1: all of them;
 #             SUITE=days: one suite; SUITE=smoke: new seeds for the gate's live cells)
 # make capture  recordings of scenarios for tests/replay, all or some (ARGS="--scenario cpu-quota --kernel 6.12")
-# make capture-days  the same of days of the proof (DAYS="file_system_frozen service_behind_relays")
+# make capture-days  the same for days of the proof (DAYS="file_system_frozen service_behind_relays")
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 # make soak   each live scenario 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 
@@ -15,7 +15,7 @@ TARGET := x86_64-unknown-linux-gnu
 BINARY := target/$(TARGET)/release/whyslow
 LAB := target/$(TARGET)/release/lab
 CARGO ?= cargo
-# Cargo.lock is part of the source: what was tested is what is built.
+# Cargo.lock is part of the source: the build uses the tested versions.
 LOCKED := --release --locked
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 ARGS ?=
@@ -39,16 +39,17 @@ borders:
 	@.ci/borders
 
 lints: borders
+	@.ci/words --check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
-# Of each test the same draws each time. What wants a live host (root_) or judges a clock (timed_) runs alone, what holds whyslow to
-# its cost (cost_) in make proof.
+# Each test has the same draws each time. Tests that need a live host (root_) or judge a clock (timed_) run alone; tests of whyslow's
+# own cost (cost_) run in make proof.
 unit:
 	PROPTEST_RNG_SEED=1 WHYSLOW_SEED=1 \
 		$(CARGO) test $(LOCKED) --workspace --lib --bins --tests -- --skip root_ --skip ::timed_ --skip ::cost_
 
-# All that runs alone but the drawn suites.
+# All tests that run alone, except the drawn suites.
 functional:
 	@.ci/live live --without proof --without lock_chains
 
@@ -76,7 +77,7 @@ SUITE ?=
 proof: lab-build proof-setup
 	@.ci/proof $(SUITE)
 
-# Four CPUs alike, too, on each of two kernels: none is said to be slow.
+# Also four equal CPUs, on each of two kernels: no CPU may be called slow.
 soak: lab-build proof-setup
 	$(AS_ROOT) $(LAB) run $(patsubst lab/scenarios/%.toml,--scenario %,$(wildcard lab/scenarios/live-*.toml)) \
 		--scenario slow-cpu-of-four-twin --times 20
@@ -90,7 +91,7 @@ proof-setup: lab-setup
 
 # `lab truth` runs the live tests of the wait chains.
 lab-build: setup lab-setup
-	# All of the workspace: of some packages alone, what they depend on would be built again, with other features.
+	# The whole workspace: for some packages alone, cargo would build their dependencies again, with other features.
 	$(CARGO) build $(LOCKED) --workspace
 	$(CARGO) test $(LOCKED) --workspace --test lock_chains --no-run
 
@@ -99,7 +100,7 @@ lab: lab-build proof-setup
 	$(AS_ROOT) $(LAB) truth
 	$(AS_ROOT) $(LAB) run $(ARGS)
 
-# Runs that were not judged right are not kept. Those that were are kept all the same, and make fails at the end.
+# Only runs that were judged right are kept. If other runs failed, these are kept all the same, and make fails at the end.
 capture: lab-build proof-setup
 	$(CARGO) build $(LOCKED) --workspace --example neutral
 	$(AS_ROOT) rm -rf target/captured
@@ -118,7 +119,7 @@ capture-days: lab-build proof-setup
 		target/$(TARGET)/release/examples/neutral target/captured crates/whyslow/tests/replay && \
 		$(AS_ROOT) rm -r target/captured && exit $$status
 
-# What the doctor's guests boot.
+# The kernels of the doctor's guests.
 lab-kernels: lab-build
 	@$(AS_ROOT) $(LAB) fetch 6.1 6.12
 
@@ -129,7 +130,7 @@ bench: build
 	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench
 	@$(AS_ROOT) target/$(TARGET)/release/bench $(BINARY) $(ARGS)
 
-# Not built here: under sudo there may be no cargo.
+# This target does not build: under sudo there may be no cargo.
 install:
 	@[ -x $(BINARY) ] || { echo "install: there is no $(BINARY); run make build first"; exit 2; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/whyslow
