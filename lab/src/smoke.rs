@@ -31,7 +31,7 @@ const CALM_IN_ALL: u32 = 120;
 const LAB: &str = "lab";
 /// A cell takes about 8 s.
 const LIMIT: Duration = Duration::from_secs(60);
-/// For each number of required passes, one in so many further tries may be disturbed.
+/// One disturbed try is allowed for every so many required passes.
 const DISTURBED: u32 = 4;
 /// Seeds that are tried for a cell until one passes every time.
 const SEEDS: usize = 8;

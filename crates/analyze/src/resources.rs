@@ -40,7 +40,7 @@ pub fn of(ev: &Evidence<'_>, findings: &[Finding]) -> Vec<Resource> {
             if found.failed_calls > 0 {
                 let failed = row.errors.unwrap_or(0).saturating_add(found.failed_calls);
                 row.errors = Some(failed);
-                row.saturated = Some(format!("{failed} calls failed for lack of it"));
+                row.saturated = Some(format!("calls that failed for lack of it: {failed}"));
             }
         }
     }

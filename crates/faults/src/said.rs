@@ -50,7 +50,7 @@ pub fn has_no_time(cause: &Value) -> bool {
 /// The verb, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// 1 if a cause was found, otherwise 0; 2 if no task was seen, as for the next two.
+    /// 1 if a cause was found, otherwise 0; 2 if no task was seen, as for `Chains` and `Looked`.
     Exam,
     /// 1 if a chain was found, else 0.
     Chains,
@@ -101,7 +101,7 @@ const WHYS: [&str; 5] = ["not_recorded", "not_in_kernel", "not_allowed", "broken
 const BLIND: [&str; 3] = ["not_recorded", "not_allowed", "broken"];
 /// Paths of files: everything else that is missing is a probe.
 const FOLDERS: [&str; 4] = ["proc/", "sys/", "dev/", "{"];
-/// This entry is about the cost of whyslow, not about the host; on a host so slow that its part of the window passed between two samples,
+/// This entry is about the cost of whyslow, not about the host; on a host so slow that its part of the window passed between two polls of its loop,
 /// there are no figures.
 const OF_COST: &str = "BPF programs";
 /// The text of a probe whose tracepoint the kernel does not have.

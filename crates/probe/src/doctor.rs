@@ -122,7 +122,7 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     );
     object(
         "BPF: own memory limits",
-        "memory limits that a container does not show: whyslow makes its tables smaller there",
+        "memory limits that a container does not show: there each table may have an eighth of its rows",
         bpf::own_memory::groups().map(drop),
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));

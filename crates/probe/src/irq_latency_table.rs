@@ -120,7 +120,7 @@ fn irq_latencies(by_cpu: &[Vec<irqlat_wakes>]) -> Vec<IrqLatency> {
     rows
 }
 
-/// Shorter latencies need no name of their idle state.
+/// With fewer late wake-ups than this, no report needs the name of the idle state.
 const WORTH_A_NAME: u64 = 3;
 /// Two small files each; neither asks another CPU.
 const MOST_NAMES: usize = 64;

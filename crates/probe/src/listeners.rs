@@ -1,4 +1,4 @@
-//! Which listening sockets refused connections in the window, and which processes own them?
+//! Which listening sockets dropped connections because their accept queue was full in the window, and which processes own them?
 //!
 //! Signal: `sk_drops` of each listening socket, before and after. The kernel counts a drop there for each SYN and
 //! each third ACK that met a full accept queue (`tcp_listendrop`, v4.7, 9caad864151e: ListenDrops are counted per

@@ -6,7 +6,7 @@
 
 /// What to do where the limit is too low.
 pub const WAY_OUT: &str =
-    "raise the hard limit of open files (`ulimit -Hn 4096`, LimitNOFILE=4096): so many CPUs need more";
+    "raise the hard limit of open files (`ulimit -Hn 4096`, LimitNOFILE=4096): the number of CPUs needs more";
 
 /// Raise our soft limit to the hard one. A command that was started before keeps its own limit.
 pub fn raise_limit() {

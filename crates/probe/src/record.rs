@@ -187,9 +187,11 @@ fn watched(follow: &Follow, tables: &Tables, missing: &mut Vec<MissingNote>) -> 
 
 /// The note about children whose numbers do not show to which process they belong.
 fn strangers(tasks: usize) -> Option<MissingNote> {
-    let what = "some children of the followed processes";
+    let what = "some descendants of the followed processes";
     let why = || {
-        format!("other tasks had their numbers too ({tasks}): more tasks were born than there are numbers")
+        format!(
+            "{tasks} of them shared their process number with other tasks: more tasks were born than there are numbers"
+        )
     };
     (tasks > 0).then(|| Missing::skipped(what, why()).into())
 }

@@ -216,7 +216,7 @@ fn busy(page: &mut Page, doc: &Document) {
 }
 
 fn risks(page: &mut Page, doc: &Document) {
-    let mut heading = Some("Risks: something is wrong, and no loss was measured");
+    let mut heading = Some("Risks: no loss was measured");
     for risk in of_kind(doc, Kind::Risk) {
         if let Some(words) = heading.take() {
             page.gap();

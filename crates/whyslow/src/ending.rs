@@ -17,7 +17,7 @@ use crate::launch::inherited;
 const TICK: libc::timeval = libc::timeval { tv_sec: 15, tv_usec: 0 };
 /// After so many ticks without a step whyslow ends: at least a minute, because the first tick may come right after the step.
 const PATIENCE: u32 = 5;
-/// After the second request to end, whyslow has this time left for its report. README.md promises two seconds.
+/// After the second request to end, whyslow has this time left for its report. docs/run.md promises two seconds.
 const LAST_WORDS: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 400_000 };
 const NEVER: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 0 };
 

@@ -20,8 +20,8 @@ const FULL: f64 = 0.97;
 const A_LOSS: f64 = 0.3;
 const WAITED: &str = "part of the time that it was ready and did not run";
 
-/// A task fills every CPU but one; on that one are tasks with hundreds of short sleeps a second. Its idle time is their own sleep, and
-/// there is no unused time elsewhere.
+/// A task of its own fills each CPU but one; on that one are tasks with hundreds of short sleeps a second. Its idle time is their own
+/// sleep, and no other CPU has unused time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FullElsewhere {

@@ -18,7 +18,7 @@ use crate::testbed::readers;
 const PRIORITY: i32 = 10;
 /// A healthy thread rests for nine tenths of its time.
 const FILLS: f64 = 2.0;
-/// The victims get only the rest of that CPU (5 %: sched_rt_runtime_us, since Linux 6.8 the fair server).
+/// The victims get only the rest of that CPU (5 %: sched_rt_runtime_us, since Linux 6.12 the fair server).
 const LEAST: f64 = 2.5;
 /// Other threads do at least this part of their work.
 const ALIKE: f64 = 3.0;

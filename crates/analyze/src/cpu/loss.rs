@@ -48,7 +48,7 @@ pub struct Room {
     pub idle: Duration,
     /// CPU time of tasks that are due a fraction of what these are due, while these waited for each other or for their equals.
     pub of_lesser: Duration,
-    /// The tasks and their equals that are bound to this mask want more than its CPUs have.
+    /// More of these tasks and of their equals are bound to this mask than it has CPUs.
     pub crowded: bool,
 }
 
@@ -351,7 +351,7 @@ impl<'r> FairShareModel<'r> {
     ///
     /// If a task competes with none but lesser tasks on the CPUs of its mask, it would compete with as many on the other CPUs: the
     /// scheduler spreads them, which the shares over all CPUs do not model. So beside lesser tasks a mask costs time only where
-    /// the tasks that are bound to it want more than its CPUs have.
+    /// more tasks are bound to it than it has CPUs.
     #[must_use]
     pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
         let number = members.first().and_then(|at| self.allowed.number(*at));
@@ -366,8 +366,8 @@ impl<'r> FairShareModel<'r> {
         Room { idle, of_lesser, crowded }
     }
 
-    /// Whether `members` and their equals with the mask `number` want more than its CPUs have, and the CPU time that lesser
-    /// tasks would give them then.
+    /// Whether `members` and their equals with the mask `number` are more than its CPUs, and the CPU time that lesser tasks
+    /// would give them then.
     fn of_lesser(
         &self,
         members: &BTreeSet<usize>,

@@ -7,7 +7,7 @@ use whyslow_model::{Missing, Probe, Recording};
 
 use super::Evidence;
 
-/// A loss of this part of a probe's events is ignored: no rule has a threshold below 2 % of anything.
+/// A loss of this part of a probe's events is ignored: no threshold of a rule is below it.
 const NEGLIGIBLE: f64 = 0.01;
 
 /// The probes whose tables a rule has read.

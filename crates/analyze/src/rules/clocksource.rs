@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
           used, and the \"clocksource\" and TSC lines of the kernel's log show why not. CPU time comes from on-CPU samples inside the \
           clock's read function; there is no time lost and no counterfactual.",
     limits: "Never a cause: how much faster each task would have been is not measured. An unknown clocksource: counts as \
-             fast. The reason: the line that says it may no longer be in the kernel's log.",
+             fast. The reason: unknown if its line is no longer in the kernel's log.",
     sources: "kernel/time/clocksource.c (clocksource_watchdog, \"Marking clocksource\"); arch/x86/kernel/{hpet,tsc}.c; \
               drivers/clocksource/acpi_pm.c; Documentation/admin-guide/kernel-parameters.txt (clocksource=, tsc=).",
     can_be_cause: false,

@@ -8,7 +8,7 @@
 //! busy with other tasks. A task that waits for a CPU only to spin there loses nothing. CPU time that whyslow itself used there is
 //! taken out, and so are waits behind a task that could not be preempted: times in which the CPU took no interrupt although one was due, and a
 //! real-time task that waits for another one.
-//! If no CPU time was left over, the rule reports only if more tasks waited there than the CPUs of the mask can take, while other tasks,
+//! If no CPU time was left over, the rule reports only if more tasks are bound there than the mask has CPUs, while other tasks,
 //! due less than a third of what these are due, had the rest, or a third of their time was lost.
 //! Not this rule: kernel threads that belong to their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all about
 //! equally full, and waits behind a task that could not be preempted (`unpreempted.rs`).
@@ -36,8 +36,8 @@ pub const RULE: Rule = Rule {
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
           task time x (1 - CPU got / CPU it would have got), at most one CPU for each task, above 5 % of the window. Reported if the \
-          other CPUs were idle or ran tasks that are due less than a third of what these are due, or if the tasks lost a third of \
-          their time.",
+          other CPUs were idle; else only if more tasks are bound there than the mask has CPUs, and the other CPUs ran tasks that are \
+          due less than a third of what these are due, or these lost a third of their time.",
     limits: "Deliberate bindings (cache, NUMA locality, isolation): the loss is real, but the fix may cost more. \
              Memory locality: not modelled. Reserved CPUs (isolcpus, nohz_full, partitions of cpusets, exclusive CPUs of the \
              kubelet): their idle time does not count. Waits behind a task that could not be preempted, and waits for a CPU only to \

@@ -38,9 +38,8 @@ pub const RULE: Rule = Rule {
           cgroup when no other request was there or, if there were none, as long as on a slow disk of its kind; time lost = what others' \
           requests added to the wait, less what the waiters' sleeps absorb. Reported if others had more than half of the queue, one of \
           them a quarter, and the waiter lost more than 5 % of its time and 1 % of the window.",
-    limits: "A disk that was never idle: how fast it is for one task alone is not known. No task is accused if the disk is fast, or \
-             if all tasks request as much; a task that requests more from a slow disk is accused, though the disk may serve all of it \
-             at once. Pages written long before the window: the writer is not known. Writes to several disks: the writers of each \
+    limits: "A disk that was never idle: how fast it is for one task alone is not known. There the time before a request is handed to the disk \
+             counts as others', and the time at the disk only if the disk is slow and one tree requests more than the waiter. Pages written long before the window: the writer is not known. Writes to several disks: the writers of each \
              disk's pages are not known. Stacked devices (dm, md, multipath): requests are seen below them, waits above, so the two do \
              not meet. Waits for a lock whose holder waits for a disk: reported by the lock. Clients of services of one name in \
              several trees: not reported, because the service that each client asked is not known.",

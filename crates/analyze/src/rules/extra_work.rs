@@ -112,7 +112,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
         return Ok(None);
     }
     Ok(Some(RuledOut {
-        what: "extra work on system calls".to_owned(),
+        what: "extra work on system calls and packets".to_owned(),
         evidence: format!(
             "packet filters, audit, seccomp, and copies of overlays and of tables took {}",
             seconds(all)

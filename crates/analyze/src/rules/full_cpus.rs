@@ -30,10 +30,9 @@ pub const RULE: Rule = Rule {
            there are CPUs keeps them full. Other tasks then wait in the run queues, by weight and priority.",
     how: "CPU time that was left over (at most 10 %) by the counters of each CPU; CPU time and time ready of each task tree (cgroup, \
           session, or process and what it started) by the scheduler's tracepoints and the kernel's totals. Counterfactual: an ideal \
-          fair scheduler without the trees that had most; time lost = task time x (1 - CPU got / CPU it would have got). A cause where \
+          fair scheduler without the trees that had and wanted a quarter of the CPU time (if none: the tree that had half); time lost = task time x (1 - CPU got / CPU it would have got). A cause where \
           another tree lost more than 5 % of its time and more than 1 % of the window; else the host is reported as busy.",
-    limits: "Two trees that both fill the CPUs: what they take from each other is no loss, because both want more than there is. Many \
-             trees of which none has that much: what they take from each other is no loss either. Tasks of one tree: what they take from \
+    limits: "Two trees that both fill the CPUs: what they take from each other is no loss, because both want more than there is. Many trees, none of them with a quarter or more: what they take from each other is no loss either. Tasks of one tree: what they take from \
              each other is no loss, with one exception: a process that works often and briefly beside two or more equal processes that \
              fill the CPUs, if one parent started all of them and neither side wakes the other. Tasks with nice 10 or more, or \
              SCHED_IDLE: they chose to wait, so they are no victims, unless tasks that did not choose so wait for them. A victim that is \
@@ -289,7 +288,7 @@ fn busy(ev: &Evidence<'_>, full: &Full<'_>, most: Option<&str>) -> Finding {
         None => format!("keeps {} full{beside}{}", full.all_cpus(), full.each()),
         Some(part) => format!("has {part} of the time of {}{beside}, which are full", full.all_cpus()),
     };
-    let others = if full.kin_waited() { "no task but its own" } else { "no other task" };
+    let others = if full.kin_waited() { "no group of tasks but its own" } else { "no other group of tasks" };
     let title = match most {
         None => keeps,
         Some(_) if full.others().is_empty() => format!("{keeps}; {others} waited for one"),

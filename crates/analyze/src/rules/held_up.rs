@@ -45,7 +45,7 @@ pub const RULE: Rule = Rule {
              without a timeout (Linux 5.11), and not if the service has sent a request of its own or if its siblings or children run. The \
              kernel does not know what such a service waits for: a lock of its own, or its next job. A lock that a \
              program keeps in memory alone: seen if the futex word holds the owner's thread id, or if threads pass it on at least seven times in the window. \
-             Threads of one process that compute while they hold a lock of the process: not reported, unless another process waits for them. \
+             Threads of one process that compute while they hold a lock of the process: not reported, unless a task of another task tree waits for them. \
              Copies of one program that take turns by a lock on a file: not reported. A service that began to work when the request came: \
              reported as busy. Work of a task's own children, and waits for work: no loss. A service that sleeps or works, in the client's own task tree: \
              reported only if the client connected to the address where the service listens, and neither of the two started the other.",

@@ -70,7 +70,7 @@ fn untold(Doubt { keeper, why }: &Doubt) -> Missing {
     let Keeper { cpu, function, count, total, .. } = keeper;
     let what = format!("whether a thread kept interrupts off on CPU {cpu}");
     let reason = format!(
-        "the CPU took no interrupt for {}, {count} times, each ending in {function}, but {why}",
+        "the CPU took no interrupt for {} in all, {count} times, each ending in {function}, but {why}",
         seconds(*total)
     );
     Missing::unclear(what, reason)

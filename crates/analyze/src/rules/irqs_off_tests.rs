@@ -91,7 +91,7 @@ fn cannot_tell_where_the_hypervisor_took_as_much() {
     }
     assert_eq!(
         check(&Evidence::of(&rec)).unwrap_err().to_string(),
-        "cannot tell whether a thread kept interrupts off on CPU 1: the CPU took no interrupt for 100 ms, 5 times, each ending \
+        "cannot tell whether a thread kept interrupts off on CPU 1: the CPU took no interrupt for 100 ms in all, 5 times, each ending \
          in sort_rows, but the hypervisor took 67 % of CPU 1 in the window, and when is not known"
     );
 }

@@ -36,7 +36,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("slub_debug", "every allocation"),
     ("slab_debug", "every allocation"),
     ("page_owner=on", "every page allocation"),
-    ("page_poison=1", "every page freed"),
+    ("page_poison=1", "every free of a page"),
     ("debug_pagealloc=on", "every page allocation"),
     ("kmemleak=on", "every allocation"),
     ("kasan=on", "every memory access"),
@@ -155,7 +155,7 @@ fn options(cmdline: &str) -> Vec<Finding> {
     let found = known.map(|(word, taxes)| {
         risk(word, format!("the kernel was started with {word:?}, which makes {taxes} slower"))
             .check("the option", "cat /proc/cmdline")
-            .advice("take it out of the boot loader's configuration and reboot (undo: put it back)")
+            .advice("take it out of the boot loader's configuration, so that the next planned reboot ends it (undo: put it back)")
     });
     found.collect()
 }

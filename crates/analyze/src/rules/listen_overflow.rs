@@ -66,8 +66,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
-        let title =
-            format!("connections were dropped {} times; no task on this host was seen to wait", l.overflows);
+        let title = format!("connections dropped: {}; no task on this host was seen to wait", l.overflows);
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
     let retried = paid.retried;

@@ -87,7 +87,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
         kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.reported())).collect();
-    let waits = if parts.is_empty() { "for reasons that were not seen".to_owned() } else { parts.join(", ") };
+    let waits = if parts.is_empty() { "for things that were not seen".to_owned() } else { parts.join(", ") };
     let title = format!(
         "{now}in the window {:.1} tasks on average were in uninterruptible sleep, and {:.1} on a CPU or ready for one; {} \
          of CPU time was left over. They waited: {waits}",
@@ -159,7 +159,7 @@ impl Kind {
     }
 }
 
-/// What the tasks in D waited for, the most frequent first; `all`: the number of tasks in D, on average.
+/// What the tasks in D waited for, the kind with most tasks first; `all`: the number of tasks in D, on average.
 fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let window = ev.window().as_nanos() as f64;
     let stacks = ev.stacks();

@@ -82,7 +82,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             command!("nsenter -n -t {} ss -tinp", first.tgid),
         )
         .advice(format!(
-            "let {holders} write each message in one call (writev, a buffered writer), or set TCP_NODELAY (costs more, smaller packets)"
+            "let {holders} write each message in one call (writev, a buffered writer), or set TCP_NODELAY (costs a larger number of small packets)"
         ));
     Ok(vec![Finding { paid_by: waits.keys().copied().collect(), ..finding }])
 }

@@ -31,7 +31,7 @@ pub const RULE: Rule = Rule {
            process sends faster wait in the queue, although the network is idle, and so do the threads that wait for these packets.",
     how: "Samples of all TCP sockets: bytes that the device has not taken yet, and packets in the device's queue. Counterfactual: no such rate. Time \
           lost = the waits of this host's threads for data from these sockets and for room to write, for the share of samples with a queue; reported \
-          with at least five samples, of which three and a quarter of all have a queue.",
+          from five samples on, if at least three of them, and at least a quarter, have a queue.",
     limits: "A client on another host: not seen; then the sender is reported only if it waits itself. The connection of a client's wait: known from \
              Linux 6.3 on. Not seen: a shaper behind the device that the socket sends through (the host's end of a container's device, or below a bridge, \
              a bond or a VLAN), queues below a multi-queue discipline (mq), pacing (fq), policers (they drop), and sockets that their process has closed. \
@@ -134,7 +134,7 @@ fn finding(
         )
         .check("the rates of its classes, if it has any", command!("nsenter -n -t {} tc -s class show dev {}", most.tgid, device))
         .advice(format!(
-            "if the rate is not intended: raise the rate of {device}, or delete its qdisc (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
+            "if the rate is not intended: raise the rate of {device}, or delete its qdisc with its classes and filters (tc qdisc, in the network namespace of {sender}; save `tc filter show` first; undo: set all of them again)"
         ));
     Some(Finding { paid_by: waits.keys().copied().collect(), ..finding })
 }

@@ -25,11 +25,10 @@ use crate::cpu::speed::{
 pub const RULE: Rule = Rule {
     id: whyslow_model::SLOW_CPU,
     question: "Did a CPU run slower than it should?",
-    what: "A CPU runs below its nominal speed: a governor or a limit lowers its clock, heat or a power limit throttles it, or \
+    what: "A CPU is slower than the others, than its nominal frequency, or than before: a governor or a limit lowers its clock, heat or a power limit throttles it, or \
            something that is no task takes its time in pieces. Tasks on this CPU are slow, and the queues that it serves fill.",
     how: "A thread runs loops of known length on each CPU in turn. The fastest loop in each half of the window must take at least 1.25 \
-          times as long as on the median CPU, as the nominal frequency says, as in the recording given by --baseline, or as its own \
-          fastest pieces. Time lost = time that tasks ran on that CPU x (1 - time the loop should take / time it takes), more than 5 % \
+          times as long as on the median CPU, as the nominal frequency says, as in the recording given by --baseline, or as the sum of its own fastest pieces. Time lost = time that tasks ran on that CPU x (1 - time the loop should take / time it takes), more than 5 % \
           of the window.",
     limits: "Slow memory, a busy sibling of the core, small caches: they do not slow the loops, and are not seen. All CPUs equally slow: \
              seen only against the nominal frequency (not on an emulator, not on arm64) or a baseline. Isolated, nohz_full and real-time \

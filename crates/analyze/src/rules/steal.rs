@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
            enforced a limit on this guest (CPU credits, a quota on its threads).",
     how: "The steal column of /proc/stat over the window, CPU by CPU: the time that a virtual CPU was ready and did not run. Time lost = \
           time stolen, on CPUs of which at least 5 % of the window was stolen; less than 5 % of the time that all CPUs had work for is a \
-          risk. The upper bound adds the same share of the time that tasks were ready for a CPU.",
+          risk. Counterfactual: each CPU works for busy + stolen instead of busy time; the upper bound adds the time that tasks were ready for a CPU x stolen / (busy + stolen).",
     limits: "Only what the hypervisor reports: VMware and some others report nothing, and steal is 0. The victim is the host, because the \
              tasks that ran when time was stolen are not known. A test cannot make a hypervisor steal, so this cause is tested on \
              recorded hosts only.",

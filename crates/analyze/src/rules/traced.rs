@@ -124,7 +124,7 @@ fn finding(
     let victim = homes.payer(ev, victims, None);
     let who = names::tasks_of(victims.len() as u64, &victim.name);
     let title = format!("{name} traces it (ptrace), and stopped it for {}", seconds(time));
-    // If the tracer has started one of the victims, it has started all: a daemon among them may have another parent by now.
+    // One victim that the tracer has started makes it a risk: daemons among the others may have another parent by now.
     let finding = match victims.iter().any(|task| was_started(ev, task)) {
         true => Finding::risk(RULE.id, victim),
         false => {

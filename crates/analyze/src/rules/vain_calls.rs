@@ -1,6 +1,6 @@
 //! A process makes calls that fail, one after the other, and does nothing else.
 //!
-//! Signal: system calls of one sort that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; and
+//! Signal: system calls of one sort that failed alike 64 times or more in a row, each within 50 us of the one before, for a reason that stays; and
 //! samples of the CPU in that call. Lost: that CPU time, less what the process's sleeps absorb. Not this rule: calls that fail because a
 //! resource is used up (`failed-calls`), or because there is nothing to do yet (`spin`).
 //!
@@ -27,7 +27,7 @@ pub const RULE: Rule = Rule {
     what: "A program closes each descriptor up to its limit on open files before it starts another program, and a million of them are not \
            open; or it looks for a file in each of thousands of folders; or it calls a dead socket or process again and again. Each call is \
            cheap, and none has an effect.",
-    how: "System calls that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; and samples of the \
+    how: "System calls that failed alike 64 times or more in a row, each within 50 us of the one before, for a reason that stays; and samples of the \
           CPU in that call, or in functions that make no other call. Counterfactual: no such call. Time lost = that CPU time, at most the time \
           between the first and the last failure, less what the task's sleeps absorb, from 15 % of the task's time on.",
     limits: "Errors that mean \"nothing to do yet\" or \"taken\": no failures. More than 60,000 calls a second on a CPU: only a twentieth of \

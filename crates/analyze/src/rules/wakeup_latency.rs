@@ -97,8 +97,8 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
     let finding = match paid(ev, all) {
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), which.clone());
-            let they = if is_one { "it wakes" } else { "they wake" };
-            let title = format!("{they} slowly from {words}; no thread was seen to wait for it");
+            let (they, it) = if is_one { ("it wakes", "it") } else { ("they wake", "them") };
+            let title = format!("{they} slowly from {words}; no thread was seen to wait for {it}");
             Finding::risk(RULE.id, subject).titled(title)
         }
         Some((payers, first)) => {
@@ -162,7 +162,7 @@ fn cause(
             format!("{} (pid {}){read}and others waited for", first.comm, first.pid)
         }
     };
-    let title = format!("{who} {which}, which {wake} slowly from {words}, worst {worst}");
+    let title = format!("{who} {which}, which {wake} slowly from {words}; the longest wait was {worst}");
     let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
     let mut finding = Finding::cause(RULE.id, subject, lost)
         .titled(title)

@@ -50,7 +50,7 @@ fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
     );
     assert_eq!(
         found[0].title,
-        "reading cpuinfo_cur_freq, it waited for CPU 1, which wakes slowly from idle state C3 (800 us by its driver), worst 25 ms"
+        "reading cpuinfo_cur_freq, it waited for CPU 1, which wakes slowly from idle state C3 (800 us by its driver); the longest wait was 25 ms"
     );
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.name.as_str(), culprit.file.as_deref()), ("CPU 1", Some("cpuinfo_cur_freq")));

@@ -26,7 +26,7 @@ pub struct Account {
 pub struct Told {
     /// CPU time spent spinning.
     pub spin_s: f64,
-    /// Upper bound of `spin_s`, which differs from it where a twin that does not spin gives the measure.
+    /// Upper bound of `spin_s`, where a twin that does not spin gives the measure; else 0, and without effect.
     pub most_s: f64,
     /// All of its CPU time.
     pub cpu_s: f64,

@@ -320,7 +320,7 @@ __noinline __u32 want_pipe(__u64 at)
 	return known ? known->index : note_wanted(&key, end);
 }
 
-/* Open files with a lock that the walk looks for. */
+/* Whether the walk looks for open files with a lock. */
 __u32 files_wanted;
 
 static __always_inline struct other_key *file_key(struct file *file)

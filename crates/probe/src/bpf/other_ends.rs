@@ -43,7 +43,9 @@ impl Sched<'_> {
         let too_many = || {
             Missing::skipped(
                 ENDS,
-                format!("too many clients wait or have asked: {unwanted} of them were not looked up"),
+                format!(
+                    "too many connections, pipes and file locks are waited for: {unwanted} of their ends were not looked up"
+                ),
             )
         };
         let epolls = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.epolls_left_out);

@@ -29,7 +29,7 @@
 #define NR_NANOSLEEP 35
 #define NR_CLOCK_NANOSLEEP 230
 
-/* `refused` of a slot: never; since it last ran; it has slept since; once. */
+/* `refused` of a slot: never; since it last ran; asleep since that refusal; once. */
 enum refused_state { REFUSED_NEVER, REFUSED_FRESH, REFUSED_NAPS, REFUSED_ONCE };
 
 /* A lock that a task holds, or requests. */

@@ -175,7 +175,7 @@ impl Rows {
             Missing::skipped(RUNS_IN_PART, reason)
         });
         let stacks = (stacks > 0).then(|| {
-            let reason = format!("{stacks} times {MOST_STACKS} other stacks were kept already");
+            let reason = format!("{stacks} stacks were not kept: there were {MOST_STACKS} others already");
             Missing::skipped("the stacks of some waits and wakers", reason)
         });
         runs.into_iter().chain(stacks).collect()

@@ -15,10 +15,10 @@ pub fn of(release: &str) -> String {
         format!("Linux {version} is tested: the list is {whole}.")
     } else if IN_PART.contains(&version.as_str()) {
         format!(
-            "Linux {version} is tested in part: what is listed as lost above is not used. Tested in full: {whole}."
+            "Linux {version} is tested in part: the probes load, except those listed as lost above. Tested in full: {whole}."
         )
     } else {
-        format!("This kernel is not tested; tested are {whole}. Each result above was measured just now.")
+        format!("This kernel is not tested; {whole} are. Each capability above was tried just now.")
     }
 }
 

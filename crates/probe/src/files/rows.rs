@@ -174,8 +174,7 @@ pub const ROWS: &[Row] = &[
         .needs("the microcode driver, not virtual"),
     Row::new("wakeup-limits", "sys/devices/system/cpu/{cpu}/power/pm_qos_resume_latency_us", "limits on the latency of \
         wake-ups, set by programs or users").cap(PAGE).needs("CONFIG_PM"),
-    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "the driver's names of \
-        its idle states, for one CPU: all CPUs have the same").cap(PAGE).needs(CPUIDLE),
+    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "the driver's descriptions of its idle states and their default, for one CPU: all CPUs have the same").cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-use", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{usage,time}", "use of idle states").ends()
         .cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,latency,residency,disable}",

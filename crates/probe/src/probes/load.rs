@@ -115,8 +115,8 @@ impl<'slot> Probes<'slot> {
         self.pidns = keep(pidns::PidNamespace::start(slot, above), missing);
         self.is_untranslated = self.pidns.is_none();
         let reason = format!(
-            "they have no ids in this pid namespace, and no account of their time; a task outside that is met all the same is \
-             reported as {OUTSIDE} plus its id on the host; run whyslow on the host to observe all of them"
+            "they have no ids in this pid namespace, and no account of their time; one that appears in a row has the id {OUTSIDE} \
+             plus its id on the host; run whyslow on the host to observe all of them"
         );
         missing.push(Missing::skipped("tasks outside this pid namespace", reason).into());
     }

@@ -163,7 +163,7 @@ impl KernelTypes {
 pub struct LentMaps {
     /// When each softirq began (`soft.bpf.h`).
     pub soft: Option<OwnedFd>,
-    /// What each CPU does, which CPU waited, and until when (`irq_latency.bpf.h`).
+    /// What each CPU does, which thread waited for it, and until when (`irq_latency.bpf.h`).
     pub irq_latency: Option<[OwnedFd; 4]>,
 }
 

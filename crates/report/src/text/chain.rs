@@ -57,7 +57,7 @@ pub(super) fn headline(chain: &Chain) -> String {
     };
     match chain.leaf.id.as_str() {
         _ if said || is_cycle(chain) => waited,
-        UNKNOWN => format!("{waited}; the end of {part}it is not known"),
+        UNKNOWN => format!("{waited}; the culprit of {part}it is not known"),
         _ => format!("{waited}; at the end of {part}it: {}", culprit_words(&chain.leaf)),
     }
 }
@@ -287,8 +287,8 @@ fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
         Note::Cycle => "they wait for each other",
         Note::Open => "still waiting when the window ended",
         Note::StaleOwner => "the holder is the last reader seen; it may be gone",
-        Note::HandOff => "the lock changed hands while they waited",
-        Note::Convoy => "the lock had several holders while they waited",
+        Note::HandOff => "for a part of the wait the holder is not known",
+        Note::Convoy => "three or more tasks held the lock in turn while they waited",
     })
 }
 

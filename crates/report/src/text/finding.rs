@@ -48,7 +48,7 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
     fixes(page, &finding.fixes);
 }
 
-/// "make keeps both CPUs full; no other task waited for one".
+/// "make keeps both CPUs full; no other group of tasks waited for one".
 pub(super) fn busy_words(finding: &Finding) -> String {
     format!("{} {}", subject(&finding.victim), finding.title)
 }
@@ -67,7 +67,7 @@ fn owner(page: &mut Page, victim: &Subject) {
     let path = is_cut.then(|| victim.id.clone());
     let said: Vec<String> = victim.description.iter().cloned().chain(image).chain(path).collect();
     if !said.is_empty() {
-        part(page, "victim", &said.join(", "));
+        part(page, "about", &said.join(", "));
     }
 }
 

@@ -27,7 +27,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
 /// Words that the rules share.
 const TERMS: &str = "Window: the time that whyslow observed. Counterfactual: the same window without the cause. A sleep absorbs a wait if it gets shorter \
     when the wait before it gets longer: the task then loses nothing. Task tree: a cgroup, a session, or a process with its children, as one \
-    user of the host. Cause: a loss of time was measured. Risk: something is wrong, and no loss was measured.";
+    user of the host. Cause: a loss of time was measured. Risk: no loss was measured.";
 
 fn words(rule: &Rule) -> String {
     let says = if rule.can_be_cause { "causes, with the time lost, and risks" } else { "risks only" };

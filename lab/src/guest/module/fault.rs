@@ -127,7 +127,7 @@ pub enum Fault {
         cpus: Vec<u32>,
         /// The share, 1 to 90: a loop takes 100 / (100 - percent) times as long.
         percent: u32,
-        /// Time between two burns.
+        /// From start to start of a burn: the pause before it is `every * (100 - percent) / 100`.
         every: Duration,
         /// When.
         when: When,

@@ -85,7 +85,7 @@ impl Measured {
     }
 }
 
-/// Loops of one visit follow each other closely; two visits are at least this part of the window apart.
+/// Loops of one visit follow each other closely; two visits are at least 1/24 of the window apart.
 const VISIT_APART: u64 = 24;
 
 /// The fastest loop without the loops of the best visit; if there is one visit only, its second fastest loop.

@@ -1,4 +1,4 @@
-//! Hosts whose CPU 1 is four times slower than CPU 0, each for another reason.
+//! Hosts with a slow CPU 1, each for another reason: four times slower than CPU 0, or both slower than in a baseline.
 
 use whyslow_model::table::Speed;
 
@@ -78,9 +78,13 @@ fn a_counter_of_heat_or_power_is_a_reason_only_if_it_rose_in_the_window_and_on_t
 
 #[test]
 fn a_low_max_perf_pct_of_intel_pstate_is_a_reason() {
-    let limit = |percent: &str| texts(&host().end(&format!("{CPUS}/intel_pstate/max_perf_pct"), percent));
-    assert_eq!(limit("30\n"), ["intel_pstate may use 30 % of its performance only"]);
-    assert!(limit("100\n").is_empty());
+    let limit = |percent: &str| why(&host().end(&format!("{CPUS}/intel_pstate/max_perf_pct"), percent).ev());
+    let limited = limit("79\n");
+    let [low] = &limited[..] else { panic!("{limited:?}") };
+    assert_eq!(low.text, "intel_pstate may use 79 % of its performance only");
+    assert_eq!(low.file.as_deref(), Some("/sys/devices/system/cpu/intel_pstate/max_perf_pct"));
+    assert_eq!(low.values, Some(("79".into(), "100".into())));
+    assert!(limit("80\n").is_empty() && limit("100\n").is_empty());
 }
 
 #[test]
@@ -89,25 +93,71 @@ fn turbo_off_is_a_reason_only_beside_a_baseline_that_had_turbo() {
     let no_turbo = format!("{CPUS}/intel_pstate/no_turbo");
     let with_turbo = host().with(|tables| tables.speeds = alike(4300)).end(&no_turbo, "0\n");
     let without = host().with(|tables| tables.speeds = alike(2700)).end(&no_turbo, "1\n");
-    let said: Vec<String> =
-        why(&without.ev().beside(Some(&with_turbo.0))).into_iter().map(|reason| reason.text).collect();
-    assert_eq!(said, ["turbo is switched off"]);
+    let reasons = why(&without.ev().beside(Some(&with_turbo.0)));
+    let [off] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!((&*off.text, &off.values), ("turbo is switched off", &Some(("1".into(), "0".into()))));
+    assert_eq!(off.file.as_deref(), Some("/sys/devices/system/cpu/intel_pstate/no_turbo"));
+    assert!(texts(&host().end(&no_turbo, "1\n")).is_empty(), "turbo off slows all CPUs alike");
     let never_on = host().with(|tables| tables.speeds = alike(4300)).end(&no_turbo, "1\n");
     assert!(why(&without.ev().beside(Some(&never_on.0))).is_empty());
 }
 
 #[test]
+fn boost_off_is_undone_with_a_one() {
+    let alike = |mhz| Some(vec![speed(0, mhz, 0.0), speed(1, mhz, 0.0)]);
+    let boost = format!("{CPUS}/cpufreq/boost");
+    let with_boost = host().with(|tables| tables.speeds = alike(4300)).end(&boost, "1\n");
+    let without = host().with(|tables| tables.speeds = alike(2700)).end(&boost, "0\n");
+    let reasons = why(&without.ev().beside(Some(&with_boost.0)));
+    let [off] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!(off.values, Some(("0".into(), "1".into())));
+}
+
+#[test]
+fn the_governor_userspace_is_a_reason() {
+    let held = why(&policy("scaling_governor", "userspace\n").ev());
+    let [governor] = &held[..] else { panic!("{held:?}") };
+    assert_eq!(governor.values, Some(("userspace".into(), "performance".into())));
+}
+
+#[test]
+fn a_busy_sibling_of_the_core_is_a_reason_and_an_idle_one_is_none() {
+    let with_sibling = |busy: u32| {
+        let ran = format!(
+            "cpu  0 0 0 0 0 0 0 0\ncpu0 {busy} 0 0 {} 0 0 0 0\ncpu1 1000 0 0 0 0 0 0 0\n",
+            1000 - busy
+        );
+        let none = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n";
+        host()
+            .start("proc/stat", none)
+            .end("proc/stat", &ran)
+            .end(&format!("{CPUS}/cpu1/topology/thread_siblings_list"), "0-1\n")
+    };
+    assert_eq!(texts(&with_sibling(950)), ["CPU 0 of the same core was busy for 9.5 s"]);
+    assert!(texts(&with_sibling(850)).is_empty());
+}
+
+#[test]
 fn energy_settings_are_a_reason_where_the_driver_picks_the_frequency_itself() {
     let of = |name: &str| format!("{CPUS}/cpufreq/policy1/{name}");
-    let leaning = Speed { preference: Some("power".into()), bias: Some("15".into()), ..speed(1, 1000, 0.0) };
-    let driven = |driver: &str| {
+    let driven = |driver: &str, preference: &str, bias: &str| {
+        let leaning =
+            Speed { preference: Some(preference.into()), bias: Some(bias.into()), ..speed(1, 1000, 0.0) };
         let fixture = host()
             .end(&of("affected_cpus"), "1\n")
             .end(&of("scaling_driver"), driver)
             .end(&of("scaling_governor"), "powersave\n");
-        texts(&fixture.with(|tables| tables.speeds = Some(vec![speed(0, 4000, 0.0), leaning.clone()])))
+        why(&fixture.with(|tables| tables.speeds = Some(vec![speed(0, 4000, 0.0), leaning])).ev())
     };
-    let said = ["energy_performance_preference is power", "energy_perf_bias is 15 of 15"];
-    assert_eq!(driven("intel_pstate\n"), said);
-    assert!(driven("acpi-cpufreq\n").is_empty());
+    let reasons = driven("intel_pstate\n", "balance_power", "15");
+    let [preference, bias] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!(preference.text, "energy_performance_preference is balance_power");
+    assert_eq!(preference.values, Some(("balance_power".into(), "performance".into())));
+    assert_eq!(
+        (&*bias.text, &bias.values),
+        ("energy_perf_bias is 15 of 15", &Some(("15".into(), "6".into())))
+    );
+    assert_eq!(bias.file.as_deref(), Some("/sys/devices/system/cpu/cpu1/power/energy_perf_bias"));
+    assert!(driven("intel_pstate\n", "performance", "7").is_empty());
+    assert!(driven("acpi-cpufreq\n", "power", "15").is_empty());
 }

@@ -84,7 +84,7 @@ fn many_equal_tasks_of_one_tree_are_busy() {
         "{found:?}"
     );
     assert!(
-        found[0].title.contains("keeps both CPUs full, 4 threads for each; no other task waited"),
+        found[0].title.contains("keeps both CPUs full, 4 threads for each; no other group of tasks waited"),
         "{}",
         found[0].title
     );
@@ -114,7 +114,11 @@ fn a_neighbour_that_got_what_it_wanted_lost_nothing() {
     let rec = host(tasks, vec![group(5, "/build", 1024), group(6, "/web", 1024)]);
     let found = check(&Evidence::of(&rec)).unwrap();
     assert_eq!((found.len(), found[0].kind), (1, Kind::Busy), "{found:?}");
-    assert!(found[0].title.contains("no other task lost more than 0 % of its time"), "{}", found[0].title);
+    assert!(
+        found[0].title.contains("no other group of tasks lost more than 0 % of its time"),
+        "{}",
+        found[0].title
+    );
 }
 
 #[test]
