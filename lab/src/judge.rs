@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 use whyslow_faults::expected::Expected;
-use whyslow_faults::said::Verb;
+use whyslow_faults::report_checks::Verb;
 use whyslow_faults::wrong::Wrong;
 
 use crate::plan::RunFacts;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::expected::Facts;
-use whyslow_faults::said::Sight;
+use whyslow_faults::report_checks::Sight;
 
 use crate::testbed::part::{FaultSpec, LoadSpec};
 

@@ -4,6 +4,7 @@
 
 mod account;
 mod broods;
+mod consistency;
 pub mod cpu;
 mod evidence;
 pub mod focus;
@@ -14,7 +15,6 @@ pub mod locks;
 mod memory;
 pub mod names;
 mod net;
-mod one_story;
 mod own_work;
 pub mod parse;
 mod process_names;
@@ -71,7 +71,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         },
     };
     document.resources = resources::of(&ev, &document.findings);
-    one_story::reported(&mut document, answers.ruled_out);
+    consistency::reported(&mut document, answers.ruled_out);
     document
 }
 

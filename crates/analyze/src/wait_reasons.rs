@@ -47,16 +47,16 @@ use whyslow_model::wait::{Detail, Reason, Thing};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Another task held something: follow the holder.
-    Held,
+    Lock,
     /// Another task had to do something first (a child to end, a worker, a grace period): follow the waker. A loss.
-    Needed,
+    Dependency,
     /// The task waited for new work (epoll, accept, an idle pool's futex): follow the waker, but on a whole host
     /// it is not a loss.
-    Handed,
+    Idle,
     /// A device: a leaf.
     Device,
     /// The task's own choice (nanosleep, a poll that timed out): a leaf, not a loss on a whole host.
-    Voluntary,
+    Timer,
     /// Another host, or a task that cannot be seen: a leaf.
     Peer,
     /// A CPU: follow the task that had it.

@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::said::{self, Sight, Verb};
+use crate::report_checks::{self, Sight, Verb};
 use crate::wrong::Wrong;
-use crate::{bars, story};
+use crate::{story, thresholds};
 
 mod answer;
 mod captured;
@@ -69,14 +69,14 @@ impl Expected {
     /// Check that the document is complete.
     fn is_sound(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
         if self.never.unprobed {
-            said::is_of_the_contract(document, verb, status)?;
+            report_checks::is_of_the_contract(document, verb, status)?;
         } else {
-            said::is_whole(document, verb, status)?;
+            report_checks::is_whole(document, verb, status)?;
         }
         if verb == Verb::Cpu {
-            said::has_measured(document)?;
+            report_checks::has_measured(document)?;
         }
-        said::rules_out(document)
+        report_checks::rules_out(document)
     }
 
     /// Silence counts only if whyslow was able to see: its probes were attached, and it does not say "cannot tell" for a rule that must not
@@ -84,16 +84,16 @@ impl Expected {
     fn could_look(&self, document: &Value) -> Result<(), Wrong> {
         let never = &self.never;
         if !never.unprobed {
-            said::has_its_probes(document)?;
+            report_checks::has_its_probes(document)?;
         }
         self.seen.iter().try_for_each(|sight| sight.is_in(document))?;
         let can_look = |rule: &&str| !never.blind.iter().any(|blind| blind == rule);
-        let of_any = said::RULES
+        let of_any = report_checks::RULES
             .into_iter()
             .filter(|rule| never.any_cause && !never.unprobed && !COSTLY.contains(rule));
         let rules: Vec<&str> =
             of_any.chain(never.rules.iter().map(String::as_str)).filter(can_look).collect();
-        said::could_tell(document, &rules)
+        report_checks::could_tell(document, &rules)
     }
 
     /// Checks the ranks where the scenario requires it.
@@ -110,7 +110,8 @@ impl Expected {
         let mut placed: Vec<_> = self.answer.iter().filter_map(placed).collect();
         placed.sort_by_key(|(rank, ..)| *rank);
         for (at, (_, (low, _), below)) in placed.iter().enumerate() {
-            let smaller = placed[..at].iter().find(|(_, (_, high), _)| *low > (1.0 + bars::APART) * high);
+            let smaller =
+                placed[..at].iter().find(|(_, (_, high), _)| *low > (1.0 + thresholds::APART) * high);
             if let Some((.., above)) = smaller {
                 return Err(format!("{above} stands above {below}, a larger loss"));
             }
@@ -223,7 +224,7 @@ const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
 fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), Wrong> {
     let all = items(answer.section, document);
     let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
-        said::could_tell(document, &answer.rules)?;
+        report_checks::could_tell(document, &answer.rules)?;
         let first: Vec<String> = all.iter().take(3).map(|item| reported(answer.section, item)).collect();
         let what = format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section);
         return Err(Wrong::missed(what));
@@ -260,7 +261,7 @@ fn right_limits(answer: &Answer, facts: &Facts, item: &Value) -> Result<(), Stri
     let limits = facts.names.get(LIMITS).ok_or("its fault reports no limits")?;
     let limits: Vec<String> = limits.split_whitespace().map(str::to_owned).collect();
     // Not every fault knows which limits must change.
-    if limits.is_empty() || said::lifts(item, &limits) {
+    if limits.is_empty() || report_checks::lifts(item, &limits) {
         return Ok(());
     }
     Err(format!("its fixes do not lift just {limits:?}: {}", item["fixes"]))

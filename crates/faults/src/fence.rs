@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Group, Hierarchies};
 use crate::leftovers::{self, Owner};
 use crate::spec::{Network, Spec, Work};
-use crate::{bars, host, sys, work};
+use crate::{host, sys, thresholds, work};
 
 /// No live test lasts longer than this on real CPUs.
 pub const AT_MOST: Duration = Duration::from_secs(60);
@@ -90,13 +90,13 @@ impl Fence {
     /// Time left for the test.
     #[must_use]
     pub fn left(&self) -> Duration {
-        bars::patient(AT_MOST).saturating_sub(self.began.elapsed())
+        thresholds::patient(AT_MOST).saturating_sub(self.began.elapsed())
     }
 
     /// Fail if the test has used up its time.
     pub fn check_time(&self) -> io::Result<()> {
         if self.left().is_zero() {
-            let why = format!("a live test may last {} s", bars::patient(AT_MOST).as_secs());
+            let why = format!("a live test may last {} s", thresholds::patient(AT_MOST).as_secs());
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         Ok(())

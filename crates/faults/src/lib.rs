@@ -4,7 +4,6 @@
 //! its healthy twin, or its false-positive control) with parameters from a [`Draw`]: its victims do countable work in processes of their
 //! own and record when each piece was done ([`Ledger`]). [`Truth`] comes from that record alone, never from a file that whyslow reads.
 
-pub mod bars;
 pub mod cgroup;
 pub mod clock;
 pub mod draw;
@@ -20,8 +19,8 @@ pub mod look;
 pub mod process;
 pub mod programs;
 pub mod proven;
+pub mod report_checks;
 pub mod rounds;
-pub mod said;
 pub mod scenario;
 pub mod scenarios;
 pub mod spec;
@@ -30,6 +29,7 @@ pub mod stand_in;
 pub mod story;
 pub mod swap;
 pub mod sys;
+pub mod thresholds;
 pub mod trial;
 pub mod truth;
 pub mod turns;

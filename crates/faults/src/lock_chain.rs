@@ -6,11 +6,11 @@
 mod climb;
 mod draw;
 mod go;
+mod ground_truth;
 mod leaf;
 mod links;
 mod pool;
 mod set;
-mod told;
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use draw::{Ask, Kind};
 pub use go::build as build_go;
+pub use ground_truth::{Round, Told};
 pub use set::LockChain;
-pub use told::{Round, Told};
 
 pub(crate) use climb::run;
 pub(crate) use links::prepare;

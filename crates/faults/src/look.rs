@@ -11,12 +11,12 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::bars;
 use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::expected::Expected;
+use crate::report_checks::{self, Sight, Verb};
 use crate::rounds::{Trouble, Verdict};
-use crate::said::{self, Sight, Verb};
+use crate::thresholds;
 use crate::wrong::{Sort, Wrong};
 use crate::{grace, story, sys, turns};
 
@@ -56,7 +56,7 @@ impl Look {
             .stderr(File::create(kept.with_extension("stderr"))?)
             .spawn()?;
         // Before its window, whyslow needs CPU time to start.
-        let patience = length + 2 * bars::patient(bars::ANSWER_WITHIN);
+        let patience = length + 2 * thresholds::patient(thresholds::ANSWER_WITHIN);
         // No polling: a timer of the harness would be one more late timer on a slow CPU.
         if !sys::ends_within(child.id(), patience)? {
             let why = no_answer(child.id(), patience, driver);
@@ -69,7 +69,7 @@ impl Look {
         let mut look = Look::read(kept, status.code(), length)?;
         (look.asked, look.used) = (Some(Span { from: began, to: ended }), Some(used));
         let late = Duration::from_nanos(ended.saturating_sub(look.window.to));
-        if late > bars::patient(bars::ANSWER_WITHIN) {
+        if late > thresholds::patient(thresholds::ANSWER_WITHIN) {
             return Err(Wrong::missed(format!("whyslow answered {late:?} after its window")).into());
         }
         Ok(look)
@@ -99,9 +99,9 @@ impl Look {
 
     /// Check that the document is complete, that all probes were attached, and that its window is the time of this run.
     pub fn is_sound(&self, verb: Verb) -> Result<(), Wrong> {
-        said::is_whole(&self.document, verb, self.status)?;
-        said::has_its_probes(&self.document)?;
-        said::has_its_resources(&self.document)?;
+        report_checks::is_whole(&self.document, verb, self.status)?;
+        report_checks::has_its_probes(&self.document)?;
+        report_checks::has_its_resources(&self.document)?;
         Ok(self.is_of_its_time()?)
     }
 
@@ -174,8 +174,8 @@ fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble 
     let driver = grace::driver_waited().zip(driver).map(|(now, before)| now.saturating_sub(before));
     let is_late = |took: Option<Duration>, bar| took.is_some_and(|took| took > bar);
     // A starved RCU thread waited for most of one grace period; a thread that ran served hundreds of them.
-    let late =
-        is_late(period, bars::patient(LATE_PERIOD)) || period.is_some() && is_late(driver, patience / 2);
+    let late = is_late(period, thresholds::patient(LATE_PERIOD))
+        || period.is_some() && is_late(driver, patience / 2);
     let why = format!(
         "whyslow gave no answer in {patience:?}: {where_it_is}; a grace period takes {period:?}, its thread waited {driver:?}"
     );

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::proven::{self, Ended};
 use crate::wrong::{Sort, Wrong};
-use crate::{Draw, bars, host};
+use crate::{Draw, host, thresholds};
 
 /// Why a cell failed.
 pub type Trouble = Box<dyn Error + Send + Sync>;
@@ -50,7 +50,7 @@ pub fn until_judged(
     mut make: impl FnMut(u32) -> Result<Verdict, Trouble>,
 ) -> Result<Outcome, Trouble> {
     let mut why = String::new();
-    let tries = if is_set(ONCE) { 1 } else { bars::TRIES };
+    let tries = if is_set(ONCE) { 1 } else { thresholds::TRIES };
     for attempt in 0..tries {
         match make(attempt)? {
             Verdict::Passed => return Ok(Outcome::Passed),
@@ -126,7 +126,7 @@ fn until_whole(
     draw: &mut Draw,
     make: &mut impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
 ) -> Result<Outcome, Trouble> {
-    for _ in 1..bars::TRIES_OF_THE_BROKEN {
+    for _ in 1..thresholds::TRIES_OF_THE_BROKEN {
         match make(draw) {
             Err(trouble) if trouble.is::<std::io::Error>() => {
                 proven::count_redrawn();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::said::{RISKS, RULES, Verb};
+use crate::report_checks::{RISKS, RULES, Verb};
 use crate::{clock, sys};
 
 /// A stand-in that answers every question the same way.
@@ -231,7 +231,7 @@ fn rfc3339(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::said;
+    use crate::report_checks;
 
     #[test]
     fn a_stand_in_keeps_to_the_contract_but_for_the_bare_one() {
@@ -239,7 +239,7 @@ mod tests {
         for verb in [Verb::Exam, Verb::Chains, Verb::Cpu, Verb::Looked, Verb::Run] {
             for which in StandIn::ALL {
                 let (document, status) = which.says(verb, &of, 1.0);
-                let is_whole = said::is_whole(&document, verb, Some(status));
+                let is_whole = report_checks::is_whole(&document, verb, Some(status));
                 assert_eq!(is_whole.is_ok(), which != StandIn::Bare, "{which:?}: {is_whole:?}");
             }
         }

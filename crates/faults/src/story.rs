@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::said;
+use crate::report_checks;
 
 /// Each matter that a report can rule out, and the edges of chains and parts of wall time that show it nevertheless.
 const SHOWN_BY: &[(&str, &[&str])] = &[
@@ -212,7 +212,7 @@ fn of_finding(finding: &Value, wrong: &mut Vec<String>) {
     if finding["kind"] != "cause" {
         return;
     }
-    if !said::has_no_time(finding) && number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
+    if !report_checks::has_no_time(finding) && number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
         wrong.push(format!("a cause of no loss: {}", named()));
     }
     if number(&finding["share"]).is_some_and(|share| !(0.0..=1.0 + 1e-6).contains(&share)) {

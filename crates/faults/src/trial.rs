@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::clock::Span;
 use crate::look::Look;
+use crate::report_checks::Verb;
 use crate::rounds::Verdict;
-use crate::said::Verb;
 use crate::stand_in::{StandIn, Subject};
 use crate::wrong::Sort;
 

@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::bars;
+use crate::thresholds;
 
 /// Interval between two checks of a thread that is ready.
 const LOOK: Duration = Duration::from_millis(10);
@@ -46,7 +46,7 @@ impl Turn {
 /// Whether a thread of the process was ready for longer than whyslow had for its whole answer, and got almost no CPU time. Checks a thread
 /// that is ready now for as long again.
 pub fn is_starved(pid: u32) -> bool {
-    let limit = bars::patient(bars::ANSWER_WITHIN);
+    let limit = thresholds::patient(thresholds::ANSWER_WITHIN);
     threads(pid)
         .into_iter()
         .any(|tid| Turn::of(pid, tid).is_some_and(|first| watched(first, limit, || Turn::of(pid, tid))))

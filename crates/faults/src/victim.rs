@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::process::Process;
 use crate::spec::{Network, Spec};
-use crate::{bars, clock, sys, work};
+use crate::{clock, sys, thresholds, work};
 
 const ENV: &str = "WHYSLOW_VICTIM";
 
@@ -250,6 +250,6 @@ impl Victim {
 
     fn until(&mut self, what: &str, done: impl Fn(&Ledger, usize) -> bool) -> io::Result<()> {
         let all = |ledger: &Ledger| (0..ledger.slots()).all(|slot| done(ledger, slot));
-        self.process.until(what, bars::patient(READY_WITHIN), all)
+        self.process.until(what, thresholds::patient(READY_WITHIN), all)
     }
 }

@@ -21,6 +21,7 @@ pub mod blkio;
 pub mod calls;
 pub mod connect;
 mod crowd;
+mod decimated;
 pub mod dma_latency;
 pub mod exits;
 pub mod failed;
@@ -28,6 +29,7 @@ pub mod ipi;
 pub mod irq;
 pub mod irq_latency;
 pub mod locks;
+pub(crate) mod map_sizes;
 mod mapped_ring;
 pub mod memory;
 pub mod napi;
@@ -38,7 +40,6 @@ pub mod pidns;
 pub mod programs;
 mod refusal;
 mod ring;
-pub(crate) mod room;
 pub mod rows;
 pub mod sched;
 pub mod shared;
@@ -47,7 +48,6 @@ mod spin_tests;
 pub mod tasks;
 #[cfg(test)]
 mod tested_c;
-mod thinned;
 pub mod titles;
 pub(crate) mod types;
 pub mod work;
@@ -60,7 +60,7 @@ use std::time::{Duration, Instant};
 use whyslow_model::Missing;
 
 /// libbpf writes to stderr by itself. Its message is in the error, and in the reason that `refusal` keeps.
-pub(crate) fn hush() {
+pub(crate) fn silence_libbpf() {
     refusal::listen();
 }
 

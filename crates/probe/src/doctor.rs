@@ -16,7 +16,7 @@ use whyslow_model::Missing;
 
 use crate::files::own_limits::OwnLimits;
 use crate::fit::Fit;
-use crate::numbers::{OUTSIDE, Scope};
+use crate::pid_map::{OUTSIDE, Scope};
 use crate::probes::{Entry, Kernel, KernelTypes, LentMaps, Start, Traced, registry};
 use crate::rights::Rights;
 use crate::speed::which;
@@ -51,14 +51,14 @@ pub fn claim() -> String {
 /// Test every capability on this host.
 #[must_use]
 pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
-    bpf::hush();
+    bpf::silence_libbpf();
     crate::open_files::raise_limit();
     let root = Path::new("/");
     let mut capabilities = vec![privilege(read(root, "proc/self/status")), btf(root)];
     capabilities.push(pid_namespace(Scope::of(root)));
     // Probes are loaded with tables of the size that a window would use: whole tables may not fit into our memory limit.
     let limits = OwnLimits::read();
-    bpf::room::halve(Fit::halvings(&limits).unwrap_or(bpf::room::MOST_HALVINGS));
+    bpf::map_sizes::halve(Fit::halvings(&limits).unwrap_or(bpf::map_sizes::MOST_HALVINGS));
     capabilities.extend(objects(step));
     capabilities.push(Capability::new(
         "perf event cpu-clock",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use whyslow_model::{Bytes, Missing, Share};
 
-use crate::bpf::room::MOST_HALVINGS;
+use crate::bpf::map_sizes::MOST_HALVINGS;
 use crate::bpf::shared;
 use crate::files::own_limits::{CpuLimit, MemoryLimit, OwnLimits};
 use crate::probes::registry;

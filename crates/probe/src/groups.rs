@@ -25,7 +25,7 @@ use whyslow_model::table::{Group, Tables, User};
 use whyslow_model::{Missing, MissingNote};
 
 use crate::child;
-use crate::numbers::Scope;
+use crate::pid_map::Scope;
 use containers::Containers;
 use disk::Disk;
 use login::Account;

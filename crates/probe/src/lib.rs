@@ -16,9 +16,9 @@ pub mod listeners;
 mod living;
 pub mod lock_table;
 mod mutex_owner;
-mod numbers;
 mod open_files;
 mod perf_event;
+mod pid_map;
 pub mod priority;
 mod probes;
 mod record;
@@ -35,7 +35,7 @@ mod user_code;
 pub use doctor::{Capability, claim, doctor};
 pub use fit::{DoesNotFit, Fit};
 pub use host::{monotonic_ns, process_cpu_ns};
-pub use numbers::why_ambiguous;
+pub use pid_map::why_ambiguous;
 pub use record::{Follow, Observer, Plan, record};
 
 #[cfg(test)]

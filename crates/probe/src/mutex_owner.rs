@@ -16,7 +16,7 @@ use whyslow_model::Missing;
 use whyslow_model::table::Span;
 
 use crate::child;
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 
 /// futex(2) on x86-64; the value "locked, with waiters" of glibc's mutexes; the offset from a mutex's word to its owner, and the bytes read.
 const FUTEX: u32 = 202;

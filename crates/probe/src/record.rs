@@ -83,11 +83,11 @@ pub trait Observer {
 pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Recording {
     observer.step(c"loading the probes");
     crate::open_files::raise_limit();
-    crate::bpf::hush();
+    crate::bpf::silence_libbpf();
     let before = cost::so_far();
     let mut seen = RawFiles { snapshots: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
-    crate::bpf::room::halve(plan.fit.halvings);
+    crate::bpf::map_sizes::halve(plan.fit.halvings);
     seen.missing.extend(plan.fit.notes(plan.needs_speeds).into_iter().map(MissingNote::from));
     let mut slots = Slots::default();
     let mut probes = Probes::load(&mut slots, plan, &mut seen.missing);

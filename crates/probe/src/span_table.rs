@@ -13,7 +13,7 @@ use crate::bpf::constants::{other_ends_h, parked_h, peers_h, rows_h, shared_h};
 use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 use crate::redact;
 use crate::symbols::KernelNames;
 
@@ -73,7 +73,7 @@ pub fn timelines(
     });
     let mut spans: Vec<Span> = all.collect();
     name_wakers(&mut spans);
-    forget_strangers(&mut spans, numbers);
+    drop_foreign_owners(&mut spans, numbers);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
@@ -138,7 +138,7 @@ impl Heirs {
 /// Where a lock has no owner field beside its word, other data of the program lies there: such a number is dropped. A mutex is held by a
 /// thread of its own process, a file lock by a process. Programs count their threads by the numbers of their own pid namespace, which are
 /// known if it is ours.
-fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
+fn drop_foreign_owners(spans: &mut [Span], numbers: Option<&Numbers>) {
     let back = numbers.map(Numbers::back);
     let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
     for span in spans.iter_mut().filter(|span| span.holder != 0) {

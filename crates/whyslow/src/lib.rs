@@ -2,15 +2,15 @@
 
 pub mod cli;
 pub mod cmd;
-mod ending;
 mod flame;
 mod interrupt;
 mod launch;
-mod nearest;
 mod out;
 pub mod outcome;
 mod progress;
 pub mod redact;
 pub mod store;
+mod suggest;
 mod target;
 mod watch;
+mod watchdog;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use whyslow_probe::priority;
 
-use crate::ending;
+use crate::watchdog;
 
 /// The time between two lines that do not go to a terminal.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl whyslow_probe::Observer for Progress {
     }
 
     fn step(&mut self, doing: &'static CStr) {
-        ending::step(doing);
+        watchdog::step(doing);
     }
 }
 

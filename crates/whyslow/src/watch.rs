@@ -11,7 +11,7 @@ use whyslow_probe::{Fit, Follow, Plan, priority};
 use crate::out::note;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
-use crate::{ending, interrupt};
+use crate::{interrupt, watchdog};
 
 /// What to record, and for how long.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub fn fit(follows: bool) -> Result<Fit> {
 
 /// Records this host.
 pub fn watch(look: Look) -> Result<Recording> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     let fit = fit(look.follow.is_some())?;
     if !is_root() {
         note("not root: data from BPF and from other users' files may be missing; use `sudo whyslow`");

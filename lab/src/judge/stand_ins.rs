@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use whyslow_faults::Draw;
 use whyslow_faults::expected::{Answer, DOCTOR, Facts, LIMITS, Proof, RATIO, Section, with_names};
-use whyslow_faults::said::{Sight, Verb};
+use whyslow_faults::report_checks::{Sight, Verb};
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};

@@ -7,7 +7,7 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::expected::LIMITS;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::scenario::TestBed as Place;
-use whyslow_faults::{Draw, Form, Kind, Scenario, Span, Truth, bars};
+use whyslow_faults::{Draw, Form, Kind, Scenario, Span, Truth, thresholds};
 
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
@@ -117,19 +117,19 @@ impl Part for Running {
         let counted = self.scenario.counter()?.map(|counter| counter.saturating_sub(self.counted));
         let proof = match self.form {
             FormSpec::Fault => {
-                let least = if self.beside { bars::A_FAULT_IN_CROWD } else { bars::A_FAULT };
+                let least = if self.beside { thresholds::A_FAULT_IN_CROWD } else { thresholds::A_FAULT };
                 let drift = drift_of_loss(&truth);
                 let what = format!("{what}; what it lost is known to {:.0} %", drift * 100.0);
                 let proof = Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - least));
-                let is_steady = self.is_emulated || self.beside || drift <= bars::DRIFT;
+                let is_steady = self.is_emulated || self.beside || drift <= thresholds::DRIFT;
                 Proof { holds: proof.holds && is_steady, ..proof }
             }
             FormSpec::Twin | FormSpec::Control => {
                 let no_loss = match self.scenario.kind() {
                     _ if self.is_emulated => NO_LOSS,
                     // The speed of a disk changes with time.
-                    Kind::BlkioThrottle => bars::DRIFT,
-                    _ => bars::NO_FAULT,
+                    Kind::BlkioThrottle => thresholds::DRIFT,
+                    _ => thresholds::NO_FAULT,
                 };
                 let what = format!("{what}; its counter rose by {counted:?}");
                 let proof = Proof::stays(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - no_loss));

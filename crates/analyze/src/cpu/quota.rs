@@ -21,7 +21,7 @@ pub(crate) const WORTH_IT: f64 = 0.01;
 const NOTICEABLE: Share = Share::percent(5);
 
 /// The time that each thread was seen throttled by quotas.
-pub(crate) type Stood = Table<u32, u64>;
+pub(crate) type ThrottledTime = Table<u32, u64>;
 
 /// Tasks that quotas held back.
 pub(crate) struct HeldBack<'r> {
@@ -34,7 +34,7 @@ pub(crate) struct HeldBack<'r> {
 impl<'r> HeldBack<'r> {
     /// All tasks with a loss that is worth a line.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let (cgroups, fair) = (ev.cgroups()?, ev.world_of_losses()?);
+        let (cgroups, fair) = (ev.cgroups()?, ev.counterfactual()?);
         let least = WORTH_IT * ev.window().as_nanos() as f64;
         let (held, are_all) = nested::held(fair, ev.stood_for_quotas(), cgroups, least);
         Ok(HeldBack { held, are_all })
@@ -42,8 +42,8 @@ impl<'r> HeldBack<'r> {
 }
 
 /// How long quotas throttled threads, as far as rows of their waits show.
-pub(crate) fn stood(ev: &Evidence<'_>) -> Stood {
-    let mut stood = Stood::default();
+pub(crate) fn stood(ev: &Evidence<'_>) -> ThrottledTime {
+    let mut stood = ThrottledTime::default();
     for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
         let sum = stood.entry(span.pid).or_default();
         *sum = sum.saturating_add(span.throttled_ns);
@@ -53,7 +53,7 @@ pub(crate) fn stood(ev: &Evidence<'_>) -> Stood {
 
 /// The quota that binds first, by the group of the tasks that it holds back.
 pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
-    let (held_back, fair) = (ev.held_back_by_quotas()?, ev.world_of_losses()?);
+    let (held_back, fair) = (ev.held_back_by_quotas()?, ev.counterfactual()?);
     let of = |held: &Held<'_>| {
         let tasks = held.tasks.iter().filter_map(|at| fair.tasks().get(*at));
         tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()
@@ -62,12 +62,12 @@ pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
 }
 
 /// Whether this quota ran out so often that the tasks noticed it.
-pub(crate) fn bit(group: &Cgroup) -> bool {
-    bitten(group) >= NOTICEABLE
+pub(crate) fn is_throttled(group: &Cgroup) -> bool {
+    throttled_ratio(group) >= NOTICEABLE
 }
 
 /// The share of its periods in which a group's quota ran out.
-pub(crate) fn bitten(group: &Cgroup) -> Share {
+pub(crate) fn throttled_ratio(group: &Cgroup) -> Share {
     let cpu = group.cpu.clone().unwrap_or_default();
     match cpu.quota_ns {
         Some(_) => Share::of(cpu.throttled_periods as f64, cpu.periods as f64),
@@ -112,12 +112,12 @@ fn standing_below(ev: &Evidence<'_>, group: u64) -> u64 {
 
 /// Whether a task may have waited for a quota for as long as for all else: by the periods in which the quota ran out, or, where these
 /// were not counted, by the time that the task was seen throttled.
-pub(crate) fn holds(ev: &Evidence<'_>, stood: &Stood, task: &Task) -> bool {
+pub(crate) fn holds(ev: &Evidence<'_>, stood: &ThrottledTime, task: &Task) -> bool {
     let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
     let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);
     let most = if quotas().any(|group| group.uncounted) {
         stood.get(&task.pid).copied().unwrap_or(0)
-    } else if quotas().any(bit) {
+    } else if quotas().any(is_throttled) {
         standing_below(ev, task.cpu_cgroup)
     } else {
         0

@@ -12,7 +12,7 @@ use super::losses::Once;
 use crate::broods::Broods;
 use crate::cpu::full_threads::FullThreads;
 use crate::cpu::loss::FairShareModel;
-use crate::cpu::quota::{self, HeldBack, Stood};
+use crate::cpu::quota::{self, HeldBack, ThrottledTime};
 use crate::cpu::spin::{self, Process};
 use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
@@ -38,7 +38,7 @@ pub(super) struct Index<'r> {
     on_cpu: OnceCell<Rc<OnCpu<'r>>>,
     fair_shares: Once<Result<FairShareModel<'r>, Missing>>,
     losses: Once<Result<FairShareModel<'r>, Missing>>,
-    stood_for_quotas: Once<Stood>,
+    stood_for_quotas: Once<ThrottledTime>,
     held_back: Once<Result<HeldBack<'r>, Missing>>,
     full_threads: Once<Result<FullThreads<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
@@ -177,12 +177,12 @@ impl<'r> Evidence<'r> {
     }
 
     /// The same for questions about losses.
-    pub(crate) fn world_of_losses(&self) -> Result<&FairShareModel<'r>, Missing> {
+    pub(crate) fn counterfactual(&self) -> Result<&FairShareModel<'r>, Missing> {
         self.asked.once(&self.index.losses, || FairShareModel::of_losses(self)).as_ref().map_err(Clone::clone)
     }
 
     /// How long quotas throttled threads.
-    pub(crate) fn stood_for_quotas(&self) -> &Stood {
+    pub(crate) fn stood_for_quotas(&self) -> &ThrottledTime {
         self.asked.once(&self.index.stood_for_quotas, || quota::stood(self))
     }
 

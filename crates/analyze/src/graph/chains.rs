@@ -176,7 +176,7 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
 
 /// A service that had nothing to do until it was asked has lost nothing, and whoever asked it has not kept it waiting.
 fn is_idle(graph: &Graph<'_>, row: usize) -> bool {
-    graph.kind(row).class == Class::Handed && graph.spans.get(row).is_some_and(is_asked)
+    graph.kind(row).class == Class::Idle && graph.spans.get(row).is_some_and(is_asked)
 }
 
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
@@ -190,13 +190,15 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     // lock itself may say who held it.
     let let_go = || span.waker.as_ref().is_some_and(|waker| waker.context == Context::Task);
     match graph.kind(row).class {
-        Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
+        Class::Lock => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
-        Class::Needed => disk || graph.is_unanswered(row) || is_of_fuse(graph, row) || is_taken(graph, row),
+        Class::Dependency => {
+            disk || graph.is_unanswered(row) || is_of_fuse(graph, row) || is_taken(graph, row)
+        }
         Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
-        Class::Handed | Class::Peer => graph.is_for_answer(row),
-        Class::Cpu | Class::Voluntary => false,
+        Class::Idle | Class::Peer => graph.is_for_answer(row),
+        Class::Cpu | Class::Timer => false,
     }
 }
 

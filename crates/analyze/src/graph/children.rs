@@ -164,7 +164,7 @@ impl Graph<'_> {
     /// It waited for something to do, or for its own timer.
     fn is_rest(&self, node: &Node) -> bool {
         let class = node.row.map(|row| self.kind(row).class);
-        node.parts.is_empty() && matches!(class, Some(Class::Handed | Class::Voluntary))
+        node.parts.is_empty() && matches!(class, Some(Class::Idle | Class::Timer))
     }
 }
 

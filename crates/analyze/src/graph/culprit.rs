@@ -66,7 +66,7 @@ impl Graph<'_> {
             (Sort::Wait | Sort::Short, _) if HALTED.contains(&step.key.reason) => task(None),
             (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),
-            (Sort::Wait | Sort::Short, Some(Class::Voluntary | Class::Handed)) => task(None),
+            (Sort::Wait | Sort::Short, Some(Class::Timer | Class::Idle)) => task(None),
             // It sleeps for a set time while others wait for it.
             (Sort::Wait, _) if step.key.reason == Reason::Sleep => task(None),
             (Sort::Wait, _) if step.key.reason == Reason::Rcu => thing(SubjectKind::Kernel),

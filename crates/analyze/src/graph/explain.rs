@@ -29,13 +29,13 @@ const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 fn is_leaf(graph: &Graph<'_>, walk: &Walk, row: usize, span: &Span, kind: Kind) -> bool {
     let at_top = walk.is_at_top();
     match kind.class {
-        Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
+        Class::Device | Class::Timer | Class::Limit | Class::Cpu => true,
         Class::Peer => {
             task_behind(span).is_none() && round_trip(span).is_none() && !graph.has_other_end(walk, row)
         }
         _ if ENDS.contains(&kind.reason) => true,
-        Class::Handed => at_top && (is_asked(span) || (walk.served && !graph.is_answered(row))),
-        Class::Held | Class::Needed | Class::Unknown => false,
+        Class::Idle => at_top && (is_asked(span) || (walk.served && !graph.is_answered(row))),
+        Class::Lock | Class::Dependency | Class::Unknown => false,
     }
 }
 
@@ -133,7 +133,7 @@ impl Graph<'_> {
         let who = self.who(row, span, None);
         let key = Key { sort: Sort::Wait, reason: kind.reason, who: who.key, what: kind.what };
         let mut node = Node::leaf(key, span.pid, piece.ns());
-        let by_others = matches!(kind.class, Class::Unknown | Class::Held | Class::Needed);
+        let by_others = matches!(kind.class, Class::Unknown | Class::Lock | Class::Dependency);
         node.unsaid = if by_others && !ENDS.contains(&kind.reason) { node.ns } else { 0 };
         node.shown = who.shown;
         node.count = 1;
@@ -167,7 +167,7 @@ impl Graph<'_> {
         let is_leaf = is_leaf(self, walk, row, span, kind);
         let other = self.behind_other(walk, row, span, kind.class);
         let (is_own, is_its) = (matches!(other, Other::Own), !matches!(other, Other::Later(_)));
-        if is_leaf && (is_own || kind.class == Class::Handed) {
+        if is_leaf && (is_own || kind.class == Class::Idle) {
             return (Rc::new([]), 0);
         }
         if walk.is_deep() || matches!(other, Other::Nobody) {
@@ -183,7 +183,7 @@ impl Graph<'_> {
         let before = std::mem::take(&mut walk.here_only);
         walk.whole = self.longer_wait(row);
         let found = match &span.lock {
-            Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
+            Some(lock) if kind.class == Class::Lock => self.by_holders(walk, row, span, lock, from, to),
             _ => match other {
                 Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
                 Other::Unseen => {
@@ -192,7 +192,7 @@ impl Graph<'_> {
                 }
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
-                    .or_else(|| self.by_hands(walk, span, from, to).filter(|_| kind.class == Class::Held))
+                    .or_else(|| self.by_hands(walk, span, from, to).filter(|_| kind.class == Class::Lock))
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
                     .or_else(|| self.by_other_end(walk, row, from, to))
                     .unwrap_or_else(|| self.by_waker(walk, span, kind, from, to)),
@@ -209,10 +209,10 @@ impl Graph<'_> {
     /// Whether somebody else is to be followed than who ended this wait.
     fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other {
         match class {
-            Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
-            Class::Voluntary | Class::Handed => match self.waited_for_at_last(row) {
+            Class::Idle if task_behind(span).is_some() => self.behind_loop(walk, row),
+            Class::Timer | Class::Idle => match self.waited_for_at_last(row) {
                 Some(waker) => Other::AtLast(waker.pid),
-                None if class == Class::Handed && self.unseen_end_of_looks(row).is_some() => Other::Unseen,
+                None if class == Class::Idle && self.unseen_end_of_looks(row).is_some() => Other::Unseen,
                 None if walk.is_at_top() => Other::Own,
                 None => {
                     let usual = self.usual_waker(row).map(|waker| waker.pid);
@@ -233,7 +233,7 @@ impl Graph<'_> {
             // A task that is killed in its wait has waited in vain, and not for its killer; so has one that waits for work, and is told to
             // stop.
             (None, Some(task)) if self.dies_by(span, task) => (Rc::new([]), 0),
-            (None, Some(task)) if class == Class::Handed && !goes_on(task) && self.kills(task) => {
+            (None, Some(task)) if class == Class::Idle && !goes_on(task) && self.kills(task) => {
                 (Rc::new([]), 0)
             }
             (None, Some(task)) if kind.reason == Reason::Child => {
@@ -242,7 +242,7 @@ impl Graph<'_> {
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
             (None, None) => {
                 let ns = to.saturating_sub(from);
-                let elsewhere = Some(span).filter(|_| matches!(class, Class::Handed | Class::Peer));
+                let elsewhere = Some(span).filter(|_| matches!(class, Class::Idle | Class::Peer));
                 elsewhere
                     .and_then(|span| self.by_peer_elsewhere(span, ns))
                     .unwrap_or_else(|| self.by_event(span, class, ns))
@@ -259,13 +259,13 @@ impl Graph<'_> {
             Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
                 match (self.event(*stack, ns), class) {
                     // An alarm of its own: what it waited for in vain says more.
-                    (Some(event), Class::Handed) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
+                    (Some(event), Class::Idle) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
                     (Some(event), _) => leaf(event, 0),
-                    (None, Class::Handed) => (Rc::new([]), 0),
+                    (None, Class::Idle) => (Rc::new([]), 0),
                     (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),
                 }
             }
-            None if span.open && class == Class::Handed => (Rc::new([]), 0),
+            None if span.open && class == Class::Idle => (Rc::new([]), 0),
             None if span.open => {
                 let what = self.details.id(Thing::NobodyWoke.into());
                 let key = Key { sort: Sort::Open, reason: Reason::Open, who: nobody.key, what };

@@ -224,15 +224,15 @@ impl<'r> Graph<'r> {
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
         // An address says more than that nobody was seen.
-        let unseen = || self.unseen_end_of_looks(row).filter(|_| class == Class::Voluntary);
+        let unseen = || self.unseen_end_of_looks(row).filter(|_| class == Class::Timer);
         let look = if is_look(span) { self.end_of_looks(row).or_else(unseen) } else { None };
         if span.lock.is_some() && class == Class::Unknown {
-            (reason, class) = (Reason::Lock, Class::Held);
+            (reason, class) = (Reason::Lock, Class::Lock);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
         let own = self.at_another_epoll(span, own).unwrap_or(own);
         let alike = if class == Class::Unknown { self.alike(row, span) } else { self.as_lock(row, own) };
-        let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Voluntary));
+        let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Timer));
         let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);

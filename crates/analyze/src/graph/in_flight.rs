@@ -54,8 +54,8 @@ impl Graph<'_> {
         let is_own = task_behind(span).is_none_or(|waker| waker.tgid == span.tgid);
         let was_told = span.waker.as_ref().is_some_and(|waker| waker.delivery.is_some());
         let is_loops = match kind.class {
-            Class::Handed | Class::Voluntary | Class::Peer => true,
-            Class::Held | Class::Needed => kind.reason == Reason::Futex && span.holder == 0,
+            Class::Idle | Class::Timer | Class::Peer => true,
+            Class::Lock | Class::Dependency => kind.reason == Reason::Futex && span.holder == 0,
             _ => false,
         };
         let has_threads = || self.threads_of(span.tgid).nth(1).is_some();

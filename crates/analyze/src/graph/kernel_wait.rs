@@ -13,13 +13,13 @@ impl HostChain<'_> {
     pub fn blames_for_kernel_wait(&self) -> bool {
         let HostChain { chain, head, class, leaf, .. } = self;
         let uninterruptible = matches!(head.state, State::Blocked | State::Io);
-        let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
+        let of_others = matches!(class, Class::Lock | Class::Dependency | Class::Unknown);
         let kernel = head.lock.is_some() || (uninterruptible && of_others);
         let hint = chain.notes.contains(&Note::StaleOwner);
         let by_somebody = match (chain.leaf.kind, leaf) {
             // Who was waiting for something to do held nobody up; who sleeps does so only if it has the lock meanwhile.
-            (SubjectKind::Task, Some(Class::Handed)) => false,
-            (SubjectKind::Task, Some(Class::Voluntary)) => head.lock.is_some(),
+            (SubjectKind::Task, Some(Class::Idle)) => false,
+            (SubjectKind::Task, Some(Class::Timer)) => head.lock.is_some(),
             (SubjectKind::Task | SubjectKind::Device | SubjectKind::Quota | SubjectKind::Limit, _) => true,
             // A timer, a packet, a CPU that all want: nobody is to blame.
             _ => false,

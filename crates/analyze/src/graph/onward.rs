@@ -167,7 +167,7 @@ impl<'r> Graph<'r> {
     pub fn onward_wait(&self, walk: &mut Walk, row: usize, piece: Piece) -> Option<Node> {
         let span = self.spans.get(row).filter(|_| self.rec.tables.requests.is_some())?;
         let waits = match self.kind(row).class {
-            Class::Handed | Class::Voluntary | Class::Peer => is_for_events(span),
+            Class::Idle | Class::Timer | Class::Peer => is_for_events(span),
             // Some hosts hide tasks from tracing: a loop's wait of which nothing is known is most likely one like the others.
             Class::Unknown => span.syscall.is_none() && task_behind(span).is_none() && span.lock.is_none(),
             _ => false,

@@ -78,7 +78,7 @@ impl Graph<'_> {
         let kind = self.kind(row);
         let takes = |act: PeerAct| matches!(act, PeerAct::Take | PeerAct::TakeAtClose);
         let of_peer = matches!(*self.details.of(kind.what), Detail::Peer { act, .. } if takes(act));
-        kind.class == Class::Needed || of_peer
+        kind.class == Class::Dependency || of_peer
     }
 
     /// Whether a wait that lasts has something behind it. A service that waits for the next request of who waits for it has nothing to do.
@@ -208,7 +208,7 @@ impl Graph<'_> {
     pub fn sleeps(&self, pid: u32) -> bool {
         let Some(What::Wait(row)) = self.last_of(pid) else { return false };
         let began = self.spans.get(row).map_or(0, |span| span.at_ns);
-        self.kind(row).class == Class::Voluntary && began > self.window / IDLE
+        self.kind(row).class == Class::Timer && began > self.window / IDLE
     }
 
     /// Pools wait for jobs as others wait for a lock, at a word of their own: it must be known that there is a lock.
@@ -217,16 +217,16 @@ impl Graph<'_> {
         let disk = matches!(span.state, State::Io | State::Blocked);
         let kind = self.kind(row);
         match kind.class {
-            Class::Handed | Class::Peer => {
+            Class::Idle | Class::Peer => {
                 // It has asked somebody itself, or nobody takes what it sends.
                 let asks = span.other_end.as_deref().is_some_and(|end| end.asked >= Asked::Sent);
                 let is_read = |act: &PeerAct| matches!(act, PeerAct::Send);
                 asks || matches!(&*self.details.of(kind.what), Detail::Peer { act, .. } if !is_read(act))
             }
             // Who looks at a watch in a poll, or at a condition, has nothing to do.
-            Class::Voluntary => self.is_own_sleep(row),
-            Class::Held => disk || span.lock.is_some() || span.holder != 0,
-            Class::Needed | Class::Device | Class::Limit | Class::Cpu => true,
+            Class::Timer => self.is_own_sleep(row),
+            Class::Lock => disk || span.lock.is_some() || span.holder != 0,
+            Class::Dependency | Class::Device | Class::Limit | Class::Cpu => true,
             Class::Unknown => disk,
         }
     }

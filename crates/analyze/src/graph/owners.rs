@@ -40,8 +40,8 @@ impl Graph<'_> {
 
     fn owner(&self, span: &Span, kind: Kind) -> Option<u32> {
         let owner = match kind.class {
-            Class::Held => Some(span.holder),
-            Class::Needed if *self.details.of(kind.what) == Detail::Thing(Thing::ThreadEnd) => {
+            Class::Lock => Some(span.holder),
+            Class::Dependency if *self.details.of(kind.what) == Detail::Thing(Thing::ThreadEnd) => {
                 joined_thread(span, &self.stacks)
             }
             _ => None,

@@ -16,14 +16,14 @@ impl Graph<'_> {
     pub fn at_another_epoll(&self, span: &Span, own: Kind) -> Option<Kind> {
         // Where something is known of what it waits for, that says more.
         let is_for_events =
-            own.class == Class::Handed && *self.details.of(own.what) == Detail::Thing(Thing::EpollEvents);
+            own.class == Class::Idle && *self.details.of(own.what) == Detail::Thing(Thing::EpollEvents);
         if !is_for_events || epoll_of(span).is_none() {
             return None;
         }
         let last = self.parked_at(span.tgid).and_then(|row| self.spans.get(row))?;
         let is_there = last.pid == span.pid && epoll_of(last) == epoll_of(span);
         let what = || self.details.id(Thing::EpollElsewhere.into());
-        is_there.then(|| Kind { what: what(), class: Class::Needed, ..own })
+        is_there.then(|| Kind { what: what(), class: Class::Dependency, ..own })
     }
 
     /// Whether all of a process waits so as the window ends.

@@ -36,12 +36,12 @@ pub(super) type Word = (u32, u64);
 impl Graph<'_> {
     /// What a wait for a signal is, at a word that is passed on.
     pub fn as_lock(&self, row: usize, kind: Kind) -> Option<Kind> {
-        if kind.class != Class::Handed || kind.reason != Reason::Futex {
+        if kind.class != Class::Idle || kind.reason != Reason::Futex {
             return None;
         }
         let word = word(self.spans.get(row)?)?;
         let is_lock = self.passed_on().contains_key(&word);
-        is_lock.then(|| Kind { what: self.details.id(Thing::UserLock.into()), class: Class::Held, ..kind })
+        is_lock.then(|| Kind { what: self.details.id(Thing::UserLock.into()), class: Class::Lock, ..kind })
     }
 
     /// What those did who had it in turn: each of them until it let it go.

@@ -98,14 +98,14 @@ impl Graph<'_> {
         // Of a wait whose call was not seen the timer that ended it is told behind it.
         let waits = way.split_last().map_or(way, |(last, rest)| if is_timer(last) { rest } else { way });
         let (Some(head), Some(leaf)) = (way.first().and_then(kind), waits.last()) else { return false };
-        if !matches!(head.1.class, Class::Handed | Class::Peer) || self.is_to_be_taken(head.0) {
+        if !matches!(head.1.class, Class::Idle | Class::Peer) || self.is_to_be_taken(head.0) {
             return false;
         }
         let service = self.asked(head.0).map(|(_, task)| task.tgid);
         // Deeper down a service that waits for its client may hold something (a row, idle in a transaction).
         let asks = |two: &[Step<'_>]| {
             let [one, next] = two else { return false };
-            let row = kind(one).filter(|(_, kind)| kind.class == Class::Handed).map(|(row, _)| row);
+            let row = kind(one).filter(|(_, kind)| kind.class == Class::Idle).map(|(row, _)| row);
             let of_service = |span: &&Span| Some(span.tgid) == service && is_asked(span);
             let span = row.and_then(|row| self.spans.get(row)).filter(of_service);
             span.and_then(task_behind).is_some_and(|asker| asker.pid == next.node.pid)
@@ -127,11 +127,11 @@ impl Graph<'_> {
             || self.asked(head).is_some_and(|(asked, task)| asked == Asked::Maybe && of_service(task));
         match kind.class {
             // What came from outside is another matter.
-            Class::Handed => {
+            Class::Idle => {
                 let came = span.waker.as_ref().is_some_and(|waker| waker.delivery.is_some());
                 is_asked(span) || !came
             }
-            Class::Voluntary => is_one(&WATCHES) || of_its_own(),
+            Class::Timer => is_one(&WATCHES) || of_its_own(),
             Class::Unknown => ended_by_timer(span, &self.stacks) && of_its_own(),
             _ => false,
         }

@@ -52,7 +52,7 @@ impl Graph<'_> {
     fn is_restful(&self, row: usize) -> bool {
         let kind = self.kind(row);
         let is_peer = matches!(*self.details.of(kind.what), Detail::Peer { .. });
-        matches!(kind.class, Class::Handed | Class::Voluntary) && !is_peer
+        matches!(kind.class, Class::Idle | Class::Timer) && !is_peer
     }
 
     /// It waits for the end of a thread that rests.

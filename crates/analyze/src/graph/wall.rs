@@ -150,15 +150,15 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         let waits = matches!(node.key.sort, Sort::Wait | Sort::Short);
         let class = node.row.filter(|_| waits).map(|row| graph.kind(row).class);
         let node = without_timeout(node, graph);
-        let was_timed = class == Some(Class::Voluntary) && TIMED.contains(&node.key.reason);
+        let was_timed = class == Some(Class::Timer) && TIMED.contains(&node.key.reason);
         match class {
             // Who has asked somebody, and waits for the answer, has something to do.
-            Some(Class::Handed) if node.key.sort == Sort::Wait && !node.parts.is_empty() => others.push(node),
+            Some(Class::Idle) if node.key.sort == Sort::Wait && !node.parts.is_empty() => others.push(node),
             Some(_) if node.key.reason == Reason::Socket && !node.parts.is_empty() => others.push(node),
-            Some(Class::Handed) if is_for_peer(&node, graph) => others.push(node),
-            Some(Class::Handed) => handed.push(node),
-            Some(Class::Voluntary) if was_timed => handed.push(node),
-            Some(Class::Voluntary) => voluntary.push(node),
+            Some(Class::Idle) if is_for_peer(&node, graph) => others.push(node),
+            Some(Class::Idle) => handed.push(node),
+            Some(Class::Timer) if was_timed => handed.push(node),
+            Some(Class::Timer) => voluntary.push(node),
             _ => others.push(node),
         }
     }

@@ -43,7 +43,7 @@ impl Graph<'_> {
             let What::Wait(row) = last else { return true };
             let kind = self.kind(row);
             let for_child = kind.reason == Reason::Child && is_parent(process);
-            let sleeps = kind.class == Class::Voluntary && is_child(process);
+            let sleeps = kind.class == Class::Timer && is_child(process);
             self.keeps(row) && !for_child && !sleeps
         };
         let only = |mut of: Vec<u32>| if of.len() == 1 { of.pop() } else { None };
@@ -136,7 +136,7 @@ impl Graph<'_> {
             let (span, kind) = (self.spans.get(row).filter(|span| span.open)?, self.kind(row));
             // A thread that waits for others of its program, or for its children, keeps house.
             let keeps_house = matches!(kind.reason, Reason::Child | Reason::Vfork | Reason::Thread);
-            let is_stuck = kind.class != Class::Voluntary && !keeps_house && self.keeps(row);
+            let is_stuck = kind.class != Class::Timer && !keeps_house && self.keeps(row);
             is_stuck.then(|| Stuck { pid, at: span.at_ns, on: (kind, self.kept_by(pid)) })
         };
         self.threads_of(process).take(MOST_THREADS).filter_map(stuck).collect()
@@ -212,7 +212,7 @@ impl Graph<'_> {
     fn is_at_rest(&self, pid: u32) -> bool {
         let Some(What::Wait(row)) = self.last_of(pid) else { return false };
         let kind = self.kind(row);
-        kind.reason != Reason::Futex && matches!(kind.class, Class::Handed | Class::Peer | Class::Voluntary)
+        kind.reason != Reason::Futex && matches!(kind.class, Class::Idle | Class::Peer | Class::Timer)
     }
 
     /// The lock or limit that keeps a thread as the window ends.
@@ -221,9 +221,9 @@ impl Graph<'_> {
         let span = self.spans.get(row)?;
         let lock = span.lock.as_ref().map(|lock| lock.address);
         match self.kind(row).class {
-            Class::Held => {
+            Class::Lock => {
                 let by = lock.or_else(|| Some(u64::from(span.holder)).filter(|holder| *holder != 0))?;
-                Some((Class::Held, by))
+                Some((Class::Lock, by))
             }
             Class::Limit => Some((Class::Limit, 0)),
             _ => None,

@@ -69,7 +69,7 @@ const RULES_A_CPU: f64 = 0.8;
 const HELD_BACK: f64 = 0.02;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let fair = ev.world_of_losses()?;
+    let fair = ev.counterfactual()?;
     let (mut found, mut unclear) = (Vec::new(), None);
     let held_up = ev.unpreempted();
     let mut elsewhere = None;
@@ -324,7 +324,7 @@ fn had(ev: &Evidence<'_>, fair: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subj
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let fair = ev.world_of_losses()?;
+    let fair = ev.counterfactual()?;
     let waiting: Duration = fair.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
     let held_up = ev.unpreempted();
     let groups = groups(ev, fair, held_up);

@@ -20,7 +20,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, comma
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::loss::{LEFT_OVER, Loss};
-use crate::cpu::quota::{Held, HeldBack, WORTH_IT, bit, bitten, path, standing};
+use crate::cpu::quota::{Held, HeldBack, WORTH_IT, is_throttled, path, standing, throttled_ratio};
 use crate::hashing::Table;
 use crate::names;
 
@@ -55,7 +55,7 @@ const ENOUGH: f64 = 0.9;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let HeldBack { held: all_held, are_all: all } = ev.held_back_by_quotas()?;
-    let (cgroups, fair) = (ev.cgroups()?, ev.world_of_losses()?);
+    let (cgroups, fair) = (ev.cgroups()?, ev.counterfactual()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
     let mut found = Vec::new();
     if !*all {
@@ -95,8 +95,11 @@ fn beside_full_cpus(
             .for_each(|group| *waited.entry(group.id).or_default() += task.runnable_ns as f64);
     }
     let waits = |group: &&Cgroup| waited.get(&group.id).copied().unwrap_or(0.0) > least;
-    let mut bitten_ones: Vec<&Cgroup> = cgroups.iter().filter(|group| bit(group)).filter(waits).collect();
-    bitten_ones.sort_by(|a, b| bitten(b).ratio().total_cmp(&bitten(a).ratio()).then(a.id.cmp(&b.id)));
+    let mut bitten_ones: Vec<&Cgroup> =
+        cgroups.iter().filter(|group| is_throttled(group)).filter(waits).collect();
+    bitten_ones.sort_by(|a, b| {
+        throttled_ratio(b).ratio().total_cmp(&throttled_ratio(a).ratio()).then(a.id.cmp(&b.id))
+    });
     // Groups whose quota is reported are left out, and groups above or below these.
     let above: BTreeSet<u64> = reported.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
     bitten_ones.retain(|group| !above.contains(&group.id));
@@ -114,7 +117,7 @@ fn beside_full(ev: &Evidence<'_>, group: &Cgroup) -> Finding {
     let quota = Quota::of(group);
     let title = format!(
         "its CPU quota ran out in {} of its periods; the CPUs were full: lifting the quota would have given its tasks hardly more",
-        bitten(group)
+        throttled_ratio(group)
     );
     Finding::risk(RULE.id, ev.names().cgroup(group))
         .titled(title)
@@ -187,7 +190,7 @@ fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Findin
     // If nested quotas are alike, any of them may be the one that runs out.
     let most = std::iter::once(held.group)
         .chain(held.with.iter().copied())
-        .max_by(|a, b| bitten(a).ratio().total_cmp(&bitten(b).ratio()));
+        .max_by(|a, b| throttled_ratio(a).ratio().total_cmp(&throttled_ratio(b).ratio()));
     let most = most.unwrap_or(held.group);
     let noticed = loss.low.as_secs_f64() > WORTH_IT * window.as_secs_f64();
     let title = title(ev, held, most);
@@ -242,12 +245,12 @@ fn title(ev: &Evidence<'_>, held: &Held<'_>, most: &Cgroup) -> String {
     let names: Vec<String> = held.with.iter().map(|group| ev.names().cgroup(group).name).collect();
     let with = names::must_change(&names);
     let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
-    if uncounted && !bit(most) {
+    if uncounted && !is_throttled(most) {
         return format!(
             "{whose} ran out, how often is not known: the group was empty when the window began{with}"
         );
     }
-    format!("{whose} ran out in {} of its periods{with}", bitten(most))
+    format!("{whose} ran out in {} of its periods{with}", throttled_ratio(most))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -65,7 +65,7 @@ const MOST_REPORTED: usize = 8;
 const ALONE: f64 = 0.75;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let fair = ev.world_of_losses()?;
+    let fair = ev.counterfactual()?;
     let Some(full) = Full::of(ev, fair) else { return Ok(Vec::new()) };
     if full.together {
         return Ok(vec![busy(ev, &full, None)]);
@@ -328,7 +328,7 @@ fn cause(ev: &Evidence<'_>, full: &Full<'_>, tree: &TaskTree, loss: &Loss) -> Fi
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let fair = ev.world_of_losses()?;
+    let fair = ev.counterfactual()?;
     // If the two differ, some CPUs are not available to all tasks: it is not known whether the other CPUs were full.
     let (tasks, cpus) = left_over(ev, fair);
     let left = tasks.min(cpus.unwrap_or(tasks));

@@ -152,7 +152,7 @@ fn lost(
         // A thread that only had the CPU for which the lock holder waited held no lock.
         let runs = last
             .is_some_and(|hop| hop.state == TaskState::Running && hop.detail != Detail::Thing(Thing::HadCpu));
-        reported.class == Class::Held && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
+        reported.class == Class::Lock && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =
         chains.iter().filter(ends_here).filter(|reported| !reported.blames_for_kernel_wait()).collect();

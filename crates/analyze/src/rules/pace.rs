@@ -263,7 +263,7 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
         }
         let goes_on = row.refused && sleeps.refused || std::mem::take(&mut sleeps.goes_on);
         sleeps.goes_on = is_woken_for_nothing(row);
-        let is_sleep = row.state == State::Sleep && kind.class == Class::Voluntary;
+        let is_sleep = row.state == State::Sleep && kind.class == Class::Timer;
         match is_sleep {
             true => sleeps.napped(ns, row.at_ns == 0, row.mixed.sleep_ns == 0),
             false => {

@@ -9,14 +9,14 @@ use super::{Class, Wait, WaitKind, storage, time};
 use crate::stacks::symbol;
 
 pub(super) fn pipe_read(_: &Wait<'_>) -> WaitKind {
-    WaitKind::thing(Thing::PipeData, Class::Handed)
+    WaitKind::thing(Thing::PipeData, Class::Idle)
 }
 
 pub(super) fn unix_read(wait: &Wait<'_>) -> WaitKind {
     if is_accept(wait) {
         return socket_accept(wait);
     }
-    WaitKind::thing(Thing::UnixData, Class::Handed)
+    WaitKind::thing(Thing::UnixData, Class::Idle)
 }
 
 /// accept and accept4, by call: in the kernel, accept on a unix socket receives a packet.
@@ -25,7 +25,7 @@ fn is_accept(wait: &Wait<'_>) -> bool {
 }
 
 pub(super) fn socket_accept(_: &Wait<'_>) -> WaitKind {
-    WaitKind::thing(Thing::Connection, Class::Handed)
+    WaitKind::thing(Thing::Connection, Class::Idle)
 }
 
 pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
@@ -33,7 +33,7 @@ pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
         return socket_accept(wait);
     }
     if wait.passes(&["netlink_recvmsg"]) {
-        return WaitKind::thing(Thing::NetlinkMessages, Class::Handed);
+        return WaitKind::thing(Thing::NetlinkMessages, Class::Idle);
     }
     if wait.passes(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_stream_read_generic"]) {
         return unix_read(wait);
@@ -45,7 +45,7 @@ pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
             Class::Peer,
         ),
         // No particular peer: any sender may end this wait.
-        None => WaitKind::thing(Thing::SocketData, Class::Handed),
+        None => WaitKind::thing(Thing::SocketData, Class::Idle),
     }
 }
 
@@ -103,7 +103,7 @@ fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
     let sent = sender(wait.span).filter(|_| !request());
     let sent = sent.map(|peer| Detail::Peer { address: Some(peer.to_owned()), act: PeerAct::Send });
     let detail = sent.or_else(|| looked_at(wait)).unwrap_or_else(|| events.into());
-    WaitKind::new(events.reason(), detail, Class::Handed)
+    WaitKind::new(events.reason(), detail, Class::Idle)
 }
 
 /// A timed wait that no event ended, with the peer if the answer can come from one socket only. A service does not wait for answers of its
@@ -130,7 +130,7 @@ pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
     if wait.stacks.kernel(waker).iter().any(|frame| BLOCK.contains(&symbol(frame))) {
         return storage::io(wait, Operation::IoUring);
     }
-    WaitKind::thing(Thing::Completions, Class::Handed)
+    WaitKind::thing(Thing::Completions, Class::Idle)
 }
 
 /// With the name of the file, if it is known.
@@ -141,7 +141,7 @@ pub(super) fn file_lock(wait: &Wait<'_>) -> WaitKind {
 fn lock_on_file(span: &Span, retried: bool) -> WaitKind {
     let target = span.target.as_ref().filter(|target| !target.name.is_empty());
     let file = target.map(|target| target.name.clone());
-    WaitKind::new(Reason::FileLock, Detail::FileLock { file, retried }, Class::Held)
+    WaitKind::new(Reason::FileLock, Detail::FileLock { file, retried }, Class::Lock)
 }
 
 /// A task that needs a lock tries again soon; a task that checks once a minute whether the lock is free has other work, or stands by.
@@ -171,7 +171,7 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
         // msync, fsync, fdatasync, sync, sync_file_range, syncfs: any wait inside one of these calls is for it.
         26 | 74 | 75 | 162 | 277 | 306 if wait.span.state == State::Blocked => {
             let call = wait.call_name().unwrap_or_default();
-            Some(WaitKind::new(Reason::Writeback, Detail::Synced { call }, Class::Needed))
+            Some(WaitKind::new(Reason::Writeback, Detail::Synced { call }, Class::Dependency))
         }
         _ => None,
     }
@@ -186,11 +186,11 @@ fn read(wait: &Wait<'_>) -> Option<WaitKind> {
         ("pipe", _) => Some(pipe_read(wait)),
         ("socket", "unix" | "AF_UNIX") => Some(unix_read(wait)),
         ("socket", _) => Some(socket_read(wait)),
-        ("anon", "[eventfd]") => Some(WaitKind::thing(Thing::EventfdCount, Class::Handed)),
+        ("anon", "[eventfd]") => Some(WaitKind::thing(Thing::EventfdCount, Class::Idle)),
         ("anon", "[timerfd]") => Some(time::timeout(Thing::TimerfdTimer)),
-        ("anon", "inotify") => Some(WaitKind::thing(Thing::FileChanges, Class::Handed)),
+        ("anon", "inotify") => Some(WaitKind::thing(Thing::FileChanges, Class::Idle)),
         ("chr", name) if name.starts_with("tty") || name.starts_with("pts") => {
-            Some(WaitKind::thing(Thing::TerminalInput, Class::Handed))
+            Some(WaitKind::thing(Thing::TerminalInput, Class::Idle))
         }
         _ => None,
     }
@@ -198,8 +198,8 @@ fn read(wait: &Wait<'_>) -> Option<WaitKind> {
 
 fn write(wait: &Wait<'_>) -> Option<WaitKind> {
     match kind(wait)? {
-        ("pipe", _) => Some(WaitKind::thing(Thing::PipeReader, Class::Needed)),
-        ("socket", "unix" | "AF_UNIX") => Some(WaitKind::thing(Thing::UnixReader, Class::Needed)),
+        ("pipe", _) => Some(WaitKind::thing(Thing::PipeReader, Class::Dependency)),
+        ("socket", "unix" | "AF_UNIX") => Some(WaitKind::thing(Thing::UnixReader, Class::Dependency)),
         ("socket", _) => Some(socket_write(wait)),
         _ => None,
     }

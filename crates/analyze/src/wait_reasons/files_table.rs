@@ -25,18 +25,18 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &["pipe_write", "anon_pipe_write", "fifo_pipe_write", "pipe_wait_writable", "wait_for_space"],
         Thing::PipeReader,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["wait_for_partner", "fifo_open"], Thing::FifoEnd, Class::Needed),
+    row(&["wait_for_partner", "fifo_open"], Thing::FifoEnd, Class::Dependency),
     // Unix sockets.
     by(&["unix_stream_data_wait", "unix_stream_read_generic", "unix_stream_recvmsg"], unix_read),
     by(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_seqpacket_recvmsg"], unix_read),
     row(
         &["sock_alloc_send_pskb", "sock_wait_for_wmem", "unix_wait_for_peer", "unix_dgram_sendmsg"],
         Thing::UnixReader,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["unix_stream_connect"], Thing::UnixListener, Class::Needed),
+    row(&["unix_stream_connect"], Thing::UnixListener, Class::Dependency),
     by(&["unix_accept"], socket_accept),
     // Network sockets.
     by(&["inet_csk_accept", "inet_csk_wait_for_connect", "vsock_accept", "sctp_accept"], socket_accept),
@@ -50,71 +50,71 @@ pub(super) const ROWS: &[Row] = &[
         &["netlink_recvmsg", "packet_recvmsg", "vsock_connectible_wait_data", "vsock_stream_recvmsg"],
         socket_read,
     ),
-    row(&["netlink_attachskb", "netlink_unicast"], Thing::NetlinkReader, Class::Needed),
+    row(&["netlink_attachskb", "netlink_unicast"], Thing::NetlinkReader, Class::Dependency),
     // kernel/audit.c: kauditd passes the records to their reader, and wakes the tasks that wait for room when it has passed on all.
-    row(&["audit_log_start"], Thing::AuditRoom, Class::Needed),
+    row(&["audit_log_start"], Thing::AuditRoom, Class::Dependency),
     by(&["tls_rx_rec_wait", "tls_sw_recvmsg", "mptcp_recvmsg", "smc_rx_wait"], socket_read),
     by(&["sk_stream_wait_memory", "tcp_sendmsg_locked", "sk_stream_wait_connect"], socket_write),
     by(&["sk_stream_wait_close", "tcp_close", "inet_wait_for_connect", "inet_stream_connect"], socket_write),
     by(&["__inet_stream_connect", "vsock_connect", "vsock_connectible_sendmsg"], socket_write),
-    row(&["lock_sock_nested", "__lock_sock"], Thing::SocketLock, Class::Held),
+    row(&["lock_sock_nested", "__lock_sock"], Thing::SocketLock, Class::Lock),
     // Several descriptors at once.
     by(&["ep_poll", "do_epoll_wait", "do_epoll_pwait"], epoll),
     by(&["poll_schedule_timeout", "do_poll", "do_sys_poll", "do_select", "core_sys_select"], poll),
     by(&["io_cqring_wait", "io_cqring_wait_schedule"], io_uring),
     row(&["read_events", "do_io_getevents"], Thing::AsyncIo, Class::Device),
-    row(&["exit_aio", "io_uring_cancel_generic"], Thing::AsyncIo, Class::Needed),
+    row(&["exit_aio", "io_uring_cancel_generic"], Thing::AsyncIo, Class::Dependency),
     // Events of all kinds.
-    row(&["eventfd_read", "eventfd_ctx_do_read"], Thing::EventfdCount, Class::Handed),
-    row(&["eventfd_write"], Thing::EventfdReader, Class::Needed),
-    row(&["signalfd_dequeue", "signalfd_read", "signalfd_read_iter"], Thing::ASignal, Class::Handed),
-    row(&["inotify_read"], Thing::FileChanges, Class::Handed),
-    row(&["fanotify_read"], Thing::FileAccesses, Class::Handed),
-    row(&["fanotify_handle_event", "fanotify_get_response"], Thing::FanotifyLeave, Class::Needed),
-    row(&["handle_userfault"], Thing::UserfaultHandler, Class::Needed),
+    row(&["eventfd_read", "eventfd_ctx_do_read"], Thing::EventfdCount, Class::Idle),
+    row(&["eventfd_write"], Thing::EventfdReader, Class::Dependency),
+    row(&["signalfd_dequeue", "signalfd_read", "signalfd_read_iter"], Thing::ASignal, Class::Idle),
+    row(&["inotify_read"], Thing::FileChanges, Class::Idle),
+    row(&["fanotify_read"], Thing::FileAccesses, Class::Idle),
+    row(&["fanotify_handle_event", "fanotify_get_response"], Thing::FanotifyLeave, Class::Dependency),
+    row(&["handle_userfault"], Thing::UserfaultHandler, Class::Dependency),
     row(
         &["userfaultfd_read", "userfaultfd_ctx_read", "userfaultfd_read_iter"],
         Thing::Userfaults,
-        Class::Handed,
+        Class::Idle,
     ),
-    row(&["do_syslog", "devkmsg_read", "syslog_print"], Thing::KernelMessages, Class::Handed),
+    row(&["do_syslog", "devkmsg_read", "syslog_print"], Thing::KernelMessages, Class::Idle),
     row(
         &["perf_read", "ring_buffer_wait", "tracing_wait_pipe", "wait_on_pipe"],
         Thing::TraceEvents,
-        Class::Handed,
+        Class::Idle,
     ),
     // Terminals.
-    row(&["n_tty_read", "tty_read", "iterate_tty_read"], Thing::TerminalInput, Class::Handed),
+    row(&["n_tty_read", "tty_read", "iterate_tty_read"], Thing::TerminalInput, Class::Idle),
     row(
         &["n_tty_write", "tty_wait_until_sent", "tty_write_room", "pty_write", "do_tty_hangup"],
         Thing::TerminalOutput,
-        Class::Needed,
+        Class::Dependency,
     ),
     row(
         &["tty_ldisc_lock", "ldsem_down_read", "ldsem_down_write", "tty_ldisc_ref_wait"],
         Thing::TerminalLock,
-        Class::Held,
+        Class::Lock,
     ),
     // Locks on files. fs/locks.c.
     by(FILE_LOCKS, file_lock),
-    row(&["__break_lease"], Thing::FileLease, Class::Held),
+    row(&["__break_lease"], Thing::FileLease, Class::Lock),
     // ipc/*.c.
-    row(&["do_semtimedop", "__do_semtimedop"], Thing::SystemVSemaphore, Class::Handed),
-    row(&["do_msgrcv"], Thing::SystemVMessage, Class::Handed),
-    row(&["do_msgsnd"], Thing::MessageReader, Class::Needed),
+    row(&["do_semtimedop", "__do_semtimedop"], Thing::SystemVSemaphore, Class::Idle),
+    row(&["do_msgrcv"], Thing::SystemVMessage, Class::Idle),
+    row(&["do_msgsnd"], Thing::MessageReader, Class::Dependency),
     by(&["wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"], message_queue),
     // Servers behind a file system.
     row(
         &["request_wait_answer", "__fuse_request_send", "fuse_simple_request", "__fuse_simple_request"],
         Thing::FuseAnswer,
-        Class::Needed,
+        Class::Dependency,
     ),
     row(
         &["fuse_get_req", "fuse_block_alloc", "fuse_wait_aborted", "fuse_set_nowrite"],
         Thing::FuseAnswer,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["fuse_dev_do_read", "fuse_dev_read"], Thing::FuseRequests, Class::Handed),
+    row(&["fuse_dev_do_read", "fuse_dev_read"], Thing::FuseRequests, Class::Idle),
     by(&["rpc_wait_bit_killable", "__rpc_execute", "nfs_wait_bit_killable", "nfs_wait_on_request"], nfs),
     by(
         &[
@@ -144,7 +144,7 @@ fn nfs(_: &Wait<'_>) -> WaitKind {
 
 fn message_queue(wait: &Wait<'_>) -> WaitKind {
     if wait.passes(&["do_mq_timedsend"]) {
-        return WaitKind::thing(Thing::MessageReader, Class::Needed);
+        return WaitKind::thing(Thing::MessageReader, Class::Dependency);
     }
-    WaitKind::thing(Thing::PosixMessage, Class::Handed)
+    WaitKind::thing(Thing::PosixMessage, Class::Idle)
 }

@@ -45,21 +45,21 @@ pub(super) const ROWS: &[Row] = &[by(
 
 /// A PI futex waits in an rtmutex of the kernel: the wait is reported as one for the futex.
 pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
-    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(Thing::PiFutex, Class::Held))
+    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(Thing::PiFutex, Class::Lock))
 }
 
 fn tell(wait: &Wait<'_>) -> WaitKind {
     if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
-        return WaitKind::thing(Thing::UserLock, Class::Held);
+        return WaitKind::thing(Thing::UserLock, Class::Lock);
     }
     if joined_thread(wait.span, wait.stacks).is_some() {
-        return WaitKind::thing(Thing::ThreadEnd, Class::Needed);
+        return WaitKind::thing(Thing::ThreadEnd, Class::Dependency);
     }
     // futex(word, op, value, timeout, ...)
     if wait.span.syscall == Some(FUTEX) && wait.arg(3) != 0 && wait.ended_by_timer() {
         return time::timeout(Thing::FutexTimeout);
     }
-    WaitKind::thing(Thing::FutexSignal, Class::Handed)
+    WaitKind::thing(Thing::FutexSignal, Class::Idle)
 }
 
 /// Parts of the names of user functions that take a lock, and that wait for a signal, where stacks were taken.

@@ -17,7 +17,7 @@ pub(crate) fn held_back(span: &Span) -> Option<(u64, &Ends)> {
 /// A wait for an answer counts as a wait for the acknowledgement if that was most of it: the question was held back. A service that waits for
 /// the next request waits for that, whatever happens to its last answer.
 pub(super) fn ask(span: &Span, kind: WaitKind) -> WaitKind {
-    let is_for_data = matches!(kind.class, Class::Handed | Class::Peer);
+    let is_for_data = matches!(kind.class, Class::Idle | Class::Peer);
     let waited = span.woken_ns.saturating_sub(span.at_ns);
     let is_most = held_back(span).is_some_and(|(ns, _)| ns.saturating_mul(2) > waited);
     let serves = || span.waker.as_ref().is_some_and(|waker| is_request(span, waker));

@@ -38,5 +38,5 @@ const HOME: &[&str] = &[
 pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     let first = wait.first()?;
     let at_home = HOME.contains(&first) || matches!(wait.frames, [_, "kthread"]);
-    at_home.then(|| WaitKind::thing(Thing::WorkToDo, Class::Handed))
+    at_home.then(|| WaitKind::thing(Thing::WorkToDo, Class::Idle))
 }

@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &["rcu_barrier", "rcu_barrier_tasks", "srcu_barrier", "kvfree_rcu_barrier", "flush_rcu_work"],
         Thing::RcuCallbacks,
-        Class::Needed,
+        Class::Dependency,
     ),
     // The grace period's own kthread, between two checks of the CPUs.
     row(
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
             "rcu_exp_wait_wake",
         ],
         Thing::QuiescentStates,
-        Class::Needed,
+        Class::Dependency,
     ),
     by(FLUSH, work),
     row(
@@ -41,41 +41,45 @@ pub(super) const ROWS: &[Row] = &[
             "set_cpus_allowed_ptr",
         ],
         Thing::StoppedCpus,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"], Thing::CallOnCpu, Class::Needed),
+    row(&["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"], Thing::CallOnCpu, Class::Dependency),
     row(
         &["cpuhp_kick_ap", "cpuhp_kick_ap_work", "__cpuhp_kick_ap", "cpuhp_bringup_ap", "takedown_cpu"],
         Thing::Hotplug,
-        Class::Needed,
+        Class::Dependency,
     ),
     row(
         &["synchronize_irq", "__synchronize_irq", "disable_irq", "free_irq"],
         Thing::InterruptHandlers,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["kthread_stop", "kthread_park", "kthread_unpark"], Thing::KthreadEnd, Class::Needed),
+    row(&["kthread_stop", "kthread_park", "kthread_unpark"], Thing::KthreadEnd, Class::Dependency),
     row(
         &["kthread_create_on_node", "__kthread_create_on_node", "__kthread_create_worker"],
         Thing::KthreadStart,
-        Class::Needed,
+        Class::Dependency,
     ),
     row(
         &["call_usermodehelper_exec", "call_usermodehelper", "__request_module", "call_modprobe"],
         Thing::UsermodeHelper,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["request_firmware", "_request_firmware", "fw_load_sysfs_fallback"], Thing::Firmware, Class::Needed),
-    row(&["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"], Thing::KernfsUsers, Class::Held),
-    row(&["cgroup_lock_and_drain_offline"], Thing::DyingCgroups, Class::Needed),
-    row(&["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"], Thing::OthersLookup, Class::Needed),
+    row(
+        &["request_firmware", "_request_firmware", "fw_load_sysfs_fallback"],
+        Thing::Firmware,
+        Class::Dependency,
+    ),
+    row(&["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"], Thing::KernfsUsers, Class::Lock),
+    row(&["cgroup_lock_and_drain_offline"], Thing::DyingCgroups, Class::Dependency),
+    row(&["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"], Thing::OthersLookup, Class::Dependency),
     row(
         &["__wait_on_freeing_inode", "find_inode", "find_inode_fast", "iget_locked"],
         Thing::OthersInode,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["autofs_wait"], Thing::AutomountDaemon, Class::Needed),
-    row(&["netdev_wait_allrefs_any", "netdev_wait_allrefs"], Thing::DeviceReferences, Class::Needed),
+    row(&["autofs_wait"], Thing::AutomountDaemon, Class::Dependency),
+    row(&["netdev_wait_allrefs_any", "netdev_wait_allrefs"], Thing::DeviceReferences, Class::Dependency),
     row(&["usb_start_wait_urb", "usb_kill_urb"], Thing::UsbDevice, Class::Device),
     row(
         &["i2c_transfer", "ata_exec_internal", "ata_exec_internal_sg", "acpi_ec_transaction"],
@@ -92,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         Thing::Gpu,
         Class::Device,
     ),
-    row(&["wait_for_random_bytes", "wait_for_device_probe"], Thing::HostStart, Class::Needed),
+    row(&["wait_for_random_bytes", "wait_for_device_probe"], Thing::HostStart, Class::Dependency),
 ];
 
 /// A task in one of these functions waits for a grace period. kernel/rcu/tree.c, tree_exp.h, srcutree.c, tasks.h, update.c.
@@ -164,17 +168,17 @@ pub(super) fn completion_depth(wait: &Wait<'_>) -> usize {
 fn threadgroup_rwsem(_: &Wait<'_>) -> WaitKind {
     let name = "cgroup_threadgroup_rwsem".to_owned();
     let lock = Detail::Lock { kind: LockKind::PercpuRwsem, name, write: Some(true) };
-    WaitKind::new(Reason::Lock, lock, Class::Held)
+    WaitKind::new(Reason::Lock, lock, Class::Lock)
 }
 
 fn grace_period(wait: &Wait<'_>) -> WaitKind {
     let caller = caller(wait, &[RCU, COMPLETION]);
-    WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Needed)
+    WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Dependency)
 }
 
 fn work(wait: &Wait<'_>) -> WaitKind {
     let caller = caller(wait, &[FLUSH, COMPLETION]);
-    WaitKind::new(Reason::Work, Detail::WorkItem { caller }, Class::Needed)
+    WaitKind::new(Reason::Work, Detail::WorkItem { caller }, Class::Dependency)
 }
 
 /// The function that needed what was waited for.
@@ -187,5 +191,5 @@ fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> Option<String> {
 pub(super) fn ask_completion(wait: &Wait<'_>) -> Option<WaitKind> {
     (completion_depth(wait) > 0).then_some(())?;
     let function = wait.beyond(COMPLETION).map(str::to_owned);
-    Some(WaitKind::new(Reason::Completion, Detail::Completion { function }, Class::Needed))
+    Some(WaitKind::new(Reason::Completion, Detail::Completion { function }, Class::Dependency))
 }

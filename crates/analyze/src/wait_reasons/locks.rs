@@ -169,7 +169,7 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     }
     let write = matches!(kind, LockKind::Rwsem | LockKind::PercpuRwsem).then_some(write);
     let lock = Detail::Lock { kind, name: named(wait, kind).name, write };
-    Some(WaitKind::new(Reason::Lock, lock, Class::Held))
+    Some(WaitKind::new(Reason::Lock, lock, Class::Lock))
 }
 
 /// The lock's name from all its waiters, else from this one.

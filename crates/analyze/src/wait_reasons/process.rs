@@ -13,37 +13,37 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &["do_wait", "__do_wait", "kernel_wait4", "kernel_waitid", "kernel_wait"],
         Thing::ChildEnd,
-        Class::Needed,
+        Class::Dependency,
     ),
     // kernel_clone: wait_for_vfork_done is inlined.
-    here(&["kernel_clone", "_do_fork"], Thing::ChildExec, Class::Needed),
-    row(&["wait_for_vfork_done"], Thing::ChildExec, Class::Needed),
+    here(&["kernel_clone", "_do_fork"], Thing::ChildExec, Class::Dependency),
+    row(&["wait_for_vfork_done"], Thing::ChildExec, Class::Dependency),
     row(
         &["sigsuspend", "do_sigtimedwait", "sys_pause", "__x64_sys_pause", "__do_sys_pause"],
         Thing::ASignal,
-        Class::Handed,
+        Class::Idle,
     ),
     row(
         &["ptrace_stop", "ptrace_notify", "ptrace_do_notify", "ptrace_check_attach"],
         Thing::Tracer,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["ptrace_freeze_traced", "wait_task_inactive"], Thing::TracedTask, Class::Needed),
+    row(&["ptrace_freeze_traced", "wait_task_inactive"], Thing::TracedTask, Class::Dependency),
     row(&["do_signal_stop", "do_jobctl_trap"], Thing::Continuation, Class::Limit),
     row(&["__refrigerator", "do_freezer_trap", "cgroup_enter_frozen"], Thing::Thaw, Class::Limit),
-    row(&["zap_pid_ns_processes"], Thing::NamespaceEnd, Class::Needed),
-    row(&["de_thread", "begin_new_exec"], Thing::OtherThreads, Class::Needed),
-    row(&["coredump_task_exit", "coredump_wait"], Thing::OwnCoredump, Class::Needed),
+    row(&["zap_pid_ns_processes"], Thing::NamespaceEnd, Class::Dependency),
+    row(&["de_thread", "begin_new_exec"], Thing::OtherThreads, Class::Dependency),
+    row(&["coredump_task_exit", "coredump_wait"], Thing::OwnCoredump, Class::Dependency),
     row(
         &["dump_emit", "wait_for_dump_helpers", "do_coredump", "vfs_coredump"],
         Thing::CoredumpTaken,
-        Class::Needed,
+        Class::Dependency,
     ),
-    row(&["pidfd_poll"], Thing::ProcessEnd, Class::Needed),
-    row(&["seccomp_do_user_notification"], Thing::SupervisorAnswer, Class::Needed),
-    row(&["seccomp_notify_ioctl", "seccomp_notify_recv"], Thing::SupervisedCalls, Class::Handed),
-    row(&["binder_wait_for_work", "binder_thread_read"], Thing::BinderTransaction, Class::Handed),
-    row(&["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_check_block"], Thing::VirtualCpuWork, Class::Handed),
+    row(&["pidfd_poll"], Thing::ProcessEnd, Class::Dependency),
+    row(&["seccomp_do_user_notification"], Thing::SupervisorAnswer, Class::Dependency),
+    row(&["seccomp_notify_ioctl", "seccomp_notify_recv"], Thing::SupervisedCalls, Class::Idle),
+    row(&["binder_wait_for_work", "binder_thread_read"], Thing::BinderTransaction, Class::Idle),
+    row(&["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_check_block"], Thing::VirtualCpuWork, Class::Idle),
 ];
 
 /// Without a stack: by system call.
@@ -51,12 +51,12 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
     if let Some(reported) = futex::ask_call(wait) {
         return Some(reported);
     }
-    let vfork = || WaitKind::thing(Thing::ChildExec, Class::Needed);
+    let vfork = || WaitKind::thing(Thing::ChildExec, Class::Dependency);
     match wait.call? {
         58 => Some(vfork()),
         56 if wait.arg(0) & CLONE_VFORK != 0 => Some(vfork()),
-        61 | 247 => Some(WaitKind::thing(Thing::ChildEnd, Class::Needed)),
-        34 | 128 | 130 => Some(WaitKind::thing(Thing::ASignal, Class::Handed)),
+        61 | 247 => Some(WaitKind::thing(Thing::ChildEnd, Class::Dependency)),
+        34 | 128 | 130 => Some(WaitKind::thing(Thing::ASignal, Class::Idle)),
         _ => None,
     }
 }

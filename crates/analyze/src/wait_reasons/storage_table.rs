@@ -1,6 +1,6 @@
 //! Functions that wait for block devices.
 
-use super::Class::{Held, Limit, Needed};
+use super::Class::{Dependency, Limit, Lock};
 use super::storage::{command, io, page, queue_throttle, throttle, written};
 use whyslow_model::wait::{Operation, Thing};
 
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &["jbd2_log_wait_commit", "jbd2_complete_transaction", "ext4_fc_commit", "jbd2_fc_begin_commit"],
         Thing::JournalCommit,
-        Needed,
+        Dependency,
     ),
     row(
         &[
@@ -63,13 +63,13 @@ pub(super) const ROWS: &[Row] = &[
             "jbd2_log_do_checkpoint",
         ],
         Thing::RunningCommit,
-        Needed,
+        Dependency,
     ),
-    row(&["jbd2_journal_wait_updates"], Thing::RunningOperations, Needed),
+    row(&["jbd2_journal_wait_updates"], Thing::RunningOperations, Dependency),
     row(
         &["xlog_wait_on_iclog", "xfs_log_force_seq", "xfs_log_force", "xlog_grant_head_wait", "xlog_wait"],
         Thing::XfsLog,
-        Needed,
+        Dependency,
     ),
     row(
         &[
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
             "btrfs_sync_log",
         ],
         Thing::BtrfsTransaction,
-        Needed,
+        Dependency,
     ),
     row(
         &[
@@ -91,9 +91,9 @@ pub(super) const ROWS: &[Row] = &[
             "writeback_inodes_sb",
         ],
         Thing::DirtyPages,
-        Needed,
+        Dependency,
     ),
-    row(&["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"], Thing::DirectIo, Held),
+    row(&["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"], Thing::DirectIo, Lock),
     by(
         &[
             "folio_wait_writeback",
@@ -189,6 +189,6 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &["kcompactd_do_work", "compact_zone", "isolate_migratepages_block", "migrate_pages"],
         Thing::MovedPages,
-        Needed,
+        Dependency,
     ),
 ];

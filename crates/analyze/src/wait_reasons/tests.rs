@@ -74,9 +74,9 @@ fn a_sleep_after_a_refusal_is_for_the_lock() {
     for (call, args, text) in naps {
         let mut wait = called(call, args, text);
         woken_by(&mut wait, Context::Hardirq, "hrtimer_wakeup __hrtimer_run_queues");
-        assert_eq!(brief(&wait), ("timer", Voluntary), "{text}");
+        assert_eq!(brief(&wait), ("timer", Timer), "{text}");
         wait.0.refused = true;
-        assert_eq!(brief(&wait), ("file-lock", Held), "{text}");
+        assert_eq!(brief(&wait), ("file-lock", Lock), "{text}");
         assert_eq!(reported(&wait).detail.to_string(), "a file lock (retried)");
         wait.0.target = Some(Target { name: "lk".into(), ..Target::default() });
         assert_eq!(reported(&wait).detail.to_string(), "a file lock on lk (retried)");
@@ -85,14 +85,14 @@ fn a_sleep_after_a_refusal_is_for_the_lock() {
     let mut wait = called(7, [1, 3, 50, 0], looks);
     wait.0.refused = true;
     woken_by(&mut wait, Context::Hardirq, "hrtimer_wakeup __hrtimer_run_queues");
-    assert_eq!(brief(&wait), ("timer", Voluntary));
+    assert_eq!(brief(&wait), ("timer", Timer));
     let mut wait = called(230, [0, 0, 1, 0], nap);
     (wait.0.refused, wait.0.woken_ns, wait.0.to_ns) = (true, 3_000_000_000, 3_000_000_000);
-    assert_eq!(brief(&wait), ("timer", Voluntary));
+    assert_eq!(brief(&wait), ("timer", Timer));
     // A read of a pipe is no lock, whatever was refused before.
     let mut wait = called(0, [3, 0, 1, 0], "pipe_read vfs_read");
     wait.0.refused = true;
-    assert_eq!(brief(&wait), ("pipe", Handed));
+    assert_eq!(brief(&wait), ("pipe", Idle));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_device_is_called_by_its_name() {
     // A page of a network file system belongs to no device.
     span.device = None;
     span.target = Some(Target { kind: "file".into(), dev: "0:45".into(), ..Target::default() });
-    assert_eq!(of(&span, &Stacks::in_recording(&recording)).class, Needed);
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).class, Dependency);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn io_uring_is_a_device_only_if_block_io_completed_it() {
     );
     assert_eq!(reported(&wait).class, Device);
     woken_by(&mut wait, Context::Task, "");
-    assert_eq!(reported(&wait).class, Handed);
+    assert_eq!(reported(&wait).class, Idle);
 }
 
 #[test]
@@ -162,15 +162,15 @@ fn without_a_stack_the_call_and_the_file_tell() {
         (kind.reason.word(), kind.class)
     };
     let asleep = State::Sleep;
-    assert_eq!(reported(0, [0; 4], asleep, "pipe", ""), ("pipe", Handed));
-    assert_eq!(reported(1, [0; 4], asleep, "pipe", ""), ("pipe", Needed));
-    assert_eq!(reported(0, [0; 4], asleep, "socket", "unix"), ("unix-socket", Handed));
-    assert_eq!(reported(0, [0; 4], asleep, "chr", "tty1"), ("tty", Handed));
-    assert_eq!(reported(202, [0, 0x80, 2, 0], asleep, "", ""), ("futex", Held));
-    assert_eq!(reported(61, [0; 4], asleep, "", ""), ("child", Needed));
-    assert_eq!(reported(56, [0x4100, 0, 0, 0], State::Blocked, "", ""), ("vfork", Needed));
+    assert_eq!(reported(0, [0; 4], asleep, "pipe", ""), ("pipe", Idle));
+    assert_eq!(reported(1, [0; 4], asleep, "pipe", ""), ("pipe", Dependency));
+    assert_eq!(reported(0, [0; 4], asleep, "socket", "unix"), ("unix-socket", Idle));
+    assert_eq!(reported(0, [0; 4], asleep, "chr", "tty1"), ("tty", Idle));
+    assert_eq!(reported(202, [0, 0x80, 2, 0], asleep, "", ""), ("futex", Lock));
+    assert_eq!(reported(61, [0; 4], asleep, "", ""), ("child", Dependency));
+    assert_eq!(reported(56, [0x4100, 0, 0, 0], State::Blocked, "", ""), ("vfork", Dependency));
     assert_eq!(reported(56, [0x1_0000, 0, 0, 0], State::Blocked, "", ""), ("unknown", Unknown));
-    assert_eq!(reported(35, [0; 4], asleep, "", ""), ("timer", Voluntary));
+    assert_eq!(reported(35, [0; 4], asleep, "", ""), ("timer", Timer));
     assert_eq!(reported(0, [0; 4], State::Io, "pipe", ""), ("block-io", Device));
     assert_eq!(reported(999, [0; 4], asleep, "", ""), ("unknown", Unknown));
 }
@@ -178,7 +178,7 @@ fn without_a_stack_the_call_and_the_file_tell() {
 #[test]
 fn an_idle_worker_has_no_work_and_a_waiting_one_has() {
     let idle = waits(State::Sleep, "worker_thread kthread ret_from_fork");
-    assert_eq!(brief(&idle), ("idle", Handed));
+    assert_eq!(brief(&idle), ("idle", Idle));
     let busy =
         waits(State::Blocked, "frob_wait frob_work process_one_work worker_thread kthread ret_from_fork");
     assert_eq!(brief(&busy), ("unknown", Unknown));
@@ -193,7 +193,7 @@ fn a_lock_inside_reclaim_is_a_lock_and_a_child_of_a_caller_is_not_its_wait() {
         State::Blocked,
         "__mutex_lock foo_shrink shrink_slab shrink_node try_to_free_pages __alloc_pages_direct_reclaim",
     );
-    assert_eq!(brief(&lock), ("lock", Held));
+    assert_eq!(brief(&lock), ("lock", Lock));
     let fork = waits(State::Blocked, "frob copy_process kernel_clone __do_sys_clone");
     assert_eq!(brief(&fork), ("unknown", Unknown), "kernel_clone waits for a vfork only itself");
 }
@@ -211,7 +211,7 @@ fn the_lock_that_was_traced_needs_no_stack() {
     let lock = LockWait { address: 0xffff_8881, kind: LockKind::Rwsem, write: true, ..LockWait::default() };
     let span = Span { state: State::Blocked, lock: Some(lock), ..Span::default() };
     let kind = of(&span, &Stacks::default());
-    assert_eq!((kind.detail.to_string().as_str(), kind.class), ("rwsem no. 4294936705, to write", Held));
+    assert_eq!((kind.detail.to_string().as_str(), kind.class), ("rwsem no. 4294936705, to write", Lock));
 }
 
 proptest! {
@@ -252,8 +252,8 @@ fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
         wait.0.lock = Some(lock.clone());
         brief(&wait)
     };
-    assert_eq!(reported("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Needed));
-    assert_eq!(reported(""), ("lock", Held));
+    assert_eq!(reported("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Dependency));
+    assert_eq!(reported(""), ("lock", Lock));
 }
 
 /// A thread for each connection that checks whether it is to end, while its client has nothing to ask.
@@ -266,7 +266,7 @@ fn a_service_that_looks_at_its_watch_waits_for_no_answer() {
         let polled = Some(Box::new(polled));
         Span { state: State::Sleep, syscall: Some(7), args, polled, waker, ..Span::default() }
     };
-    assert_eq!(of(&looks(true), &Stacks::default()).class, Voluntary);
+    assert_eq!(of(&looks(true), &Stacks::default()).class, Timer);
     let asks = of(&looks(false), &Stacks::default());
     assert_eq!((asks.class, asks.detail.to_string()), (Peer, "data from 10.0.0.7:5432".to_owned()));
 }

@@ -36,11 +36,11 @@ const SLEEPS: &[&str] = &[
 ];
 
 pub(super) fn own_sleep() -> WaitKind {
-    WaitKind::thing(Thing::OwnSleep, Class::Voluntary)
+    WaitKind::thing(Thing::OwnSleep, Class::Timer)
 }
 
 pub(super) fn timeout(timer: Thing) -> WaitKind {
-    WaitKind::thing(timer, Class::Voluntary)
+    WaitKind::thing(timer, Class::Timer)
 }
 
 /// Kernel code that sleeps for a fixed time while the caller waits: there is no task to follow, so the function is the leaf.
@@ -48,9 +48,9 @@ pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
     SLEEPS.contains(&wait.first()?).then_some(())?;
     let function = wait.beyond(SLEEPS).map(str::to_owned);
     if is_between_turns(wait) {
-        return Some(WaitKind::new(Reason::Idle, Detail::NextTurn { function }, Class::Voluntary));
+        return Some(WaitKind::new(Reason::Idle, Detail::NextTurn { function }, Class::Timer));
     }
-    Some(sleeps(function, Class::Needed))
+    Some(sleeps(function, Class::Dependency))
 }
 
 /// The same, recognized by its end. `usleep_range_state` and `schedule_timeout*` are code of the scheduler (`__sched`), which the
@@ -60,7 +60,7 @@ pub(super) fn ask_end(wait: &Wait<'_>) -> Option<WaitKind> {
     let slept = wait.span.state == State::Blocked && wait.woken_by_timer();
     let function = wait.first().filter(|_| slept)?;
     let function = Some(function.to_owned());
-    Some(sleeps(function, if is_between_turns(wait) { Class::Voluntary } else { Class::Needed }))
+    Some(sleeps(function, if is_between_turns(wait) { Class::Timer } else { Class::Dependency }))
 }
 
 fn sleeps(function: Option<String>, class: Class) -> WaitKind {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, bars, clock, draw};
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, clock, draw, thresholds};
 
 whyslow_faults::may_become_victim!();
 
@@ -48,14 +48,14 @@ fn show(kind: Kind, form: Form, length: Duration) -> io::Result<()> {
     let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, form, &mut draw)?;
     writeln!(out, "{scenario}")?;
     writeln!(out, "cgroup {}, pids {:?}", scenario.group().path(), scenario.victim().tids())?;
-    scenario.work_without(bars::WITHOUT);
+    scenario.work_without(thresholds::WITHOUT);
     scenario.impose()?;
-    std::thread::sleep(bars::SETTLE);
+    std::thread::sleep(thresholds::SETTLE);
     writeln!(out, "on for {} s", length.as_secs())?;
     let before = scenario.counter()?;
     let window = clock::span_of(length);
     let after = scenario.counter()?;
     scenario.lift()?;
-    scenario.work_without(bars::WITHOUT);
+    scenario.work_without(thresholds::WITHOUT);
     writeln!(out, "{}; counter {before:?} -> {after:?}", scenario.truth(window))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use super::links::{self, Taken, Thing, Things};
-use super::{Link, Plan, leaf, pool, told::Note};
+use super::{Link, Plan, ground_truth::Note, leaf, pool};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
 use crate::sys::{self, ReadyClock};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::account::Account;
 use crate::cgroup::Group;
-use crate::{Fence, bars, sys};
+use crate::{Fence, sys, thresholds};
 
 /// It runs until this is dropped, the thread that started it ends, or the time of the test is up.
 pub struct Outside {
@@ -61,7 +61,7 @@ impl Outside {
         while !done(self) {
             let (kind, trouble) = match self.child.try_wait()? {
                 Some(status) => (io::ErrorKind::Other, format!("ended early: {status}")),
-                None if began.elapsed() > bars::patient(READY_WITHIN) => {
+                None if began.elapsed() > thresholds::patient(READY_WITHIN) => {
                     (io::ErrorKind::TimedOut, "takes too long".to_owned())
                 }
                 None => {

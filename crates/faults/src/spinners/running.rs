@@ -14,7 +14,7 @@ use crate::cgroup::Group;
 use crate::ledger::Fact;
 use crate::spec::{Place, Work};
 use crate::victim::Launch;
-use crate::{Draw, Fence, Span, Victim, bars, host};
+use crate::{Draw, Fence, Span, Victim, host, thresholds};
 
 /// It ends when this is dropped.
 pub struct Running {
@@ -120,7 +120,7 @@ impl Running {
             if accounts.iter().all(|account| account.until() >= window.to) {
                 return Ok(self.reported_by(&accounts, window));
             }
-            if began.elapsed() > bars::patient(NOTED_WITHIN) {
+            if began.elapsed() > thresholds::patient(NOTED_WITHIN) {
                 let why = format!("{} does not go on", self.program);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }

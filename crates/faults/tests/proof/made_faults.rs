@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_faults::host::Calm;
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Truth, bars, clock, host};
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Truth, clock, host, thresholds};
 
 const WITHOUT: Duration = Duration::from_millis(800);
 const SETTLE: Duration = Duration::from_millis(1_000);
@@ -35,7 +35,7 @@ fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
     scenario.lift()?;
     scenario.work_without(WITHOUT);
     let drift = scenario.drift(window);
-    let drifted = (form == Form::Twin && drift > bars::NO_FAULT)
+    let drifted = (form == Form::Twin && drift > thresholds::NO_FAULT)
         .then(|| format!("the rate changed by {:.0} % by itself", drift * 100.0));
     let disturbed = disturbed.or(drifted);
     fence.check_time()?;
@@ -49,7 +49,7 @@ fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
     })
 }
 
-/// Noise of the host may spoil a measurement, but not `bars::TRIES` of them, unless other processes use the host all the time; and a
+/// Noise of the host may spoil a measurement, but not `thresholds::TRIES` of them, unless other processes use the host all the time; and a
 /// scenario may break down before it is measured.
 fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
     let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
@@ -57,7 +57,7 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
         return say(&format!("not run: {} {form:?} needs root", kind.rule()));
     }
     let (mut all, mut idle, mut measured, mut broken) = (String::new(), false, 0, 0);
-    while measured < bars::TRIES && broken < bars::TRIES_OF_THE_BROKEN {
+    while measured < thresholds::TRIES && broken < thresholds::TRIES_OF_THE_BROKEN {
         // A reclaimer that finds every page in use may kill a victim (premature OOM on a starved host).
         let seen = match measure(kind, form, u64::from(measured + broken)) {
             Ok(seen) => seen,
@@ -88,17 +88,17 @@ macro_rules! forms {
     ($($kind:ident: $fault:ident, $twin:ident, $control:ident;)*) => {$(
         #[test]
         fn $fault() {
-            holds(Kind::$kind, Form::Fault, |truth| truth.share() >= bars::A_FAULT);
+            holds(Kind::$kind, Form::Fault, |truth| truth.share() >= thresholds::A_FAULT);
         }
 
         #[test]
         fn $twin() {
-            holds(Kind::$kind, Form::Twin, |truth| truth.share() < bars::NO_FAULT);
+            holds(Kind::$kind, Form::Twin, |truth| truth.share() < thresholds::NO_FAULT);
         }
 
         #[test]
         fn $control() {
-            holds(Kind::$kind, Form::Control, |truth| truth.share() < bars::NO_FAULT);
+            holds(Kind::$kind, Form::Control, |truth| truth.share() < thresholds::NO_FAULT);
         }
     )*};
 }

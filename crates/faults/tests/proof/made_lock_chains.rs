@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf, Told};
 use whyslow_faults::victim::Launch;
-use whyslow_faults::{Draw, Fence, LockChain, bars, host, rounds};
+use whyslow_faults::{Draw, Fence, LockChain, host, rounds, thresholds};
 
 /// Leaves drawn for each kind in one run.
 const DRAWN: usize = 2;
@@ -90,7 +90,7 @@ fn holds(kind: Kind) {
     for leaf in drawn {
         let mut all = String::new();
         let ask = Ask { kind, leaf: Some(leaf), healthy: false, in_a_crowd: false, lasts_ms: LASTS_MS };
-        let held = (0..u64::from(bars::TRIES)).any(|round| {
+        let held = (0..u64::from(thresholds::TRIES)).any(|round| {
             let outcome =
                 climb(ask, round).map_err(|err| err.to_string()).and_then(|(said, lock_chain, reported)| {
                     say(&said);

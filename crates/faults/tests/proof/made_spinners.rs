@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use whyslow_faults::spinners::{Program, Running, Sbwt, Shape};
-use whyslow_faults::{Draw, Fence, Span, bars, clock, host, rounds};
+use whyslow_faults::{Draw, Fence, Span, clock, host, rounds, thresholds};
 
 /// Programs drawn of each sort in one run.
 const DRAWN: usize = 3;
@@ -39,7 +39,7 @@ fn ran_and_waited(pid: u32) -> [f64; 2] {
 
 fn is_honest(running: &Running) -> Result<String, String> {
     let before = running.progress();
-    let deadline = clock::now() + bars::patient(Duration::from_secs(20)).as_nanos() as u64;
+    let deadline = clock::now() + thresholds::patient(Duration::from_secs(20)).as_nanos() as u64;
     while running.progress() == before {
         if clock::now() > deadline {
             return Err("no progress".to_owned());

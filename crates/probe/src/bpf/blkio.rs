@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, MissingNote, table};
 
 use super::shared::{Shared, homes};
-use super::{clear, missing, room, value, walk};
+use super::{clear, map_sizes, missing, value, walk};
 use crate::host;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -78,7 +78,7 @@ impl<'slot> Blkio<'slot> {
         shared: Option<Shared<'_>>,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::BlkioSkelBuilder::default().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         if let Some(shared) = shared {
             open.maps.helds.set_max_entries(shared.places)?;
             shared.lend(open.open_object_mut())?;

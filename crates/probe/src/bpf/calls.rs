@@ -24,7 +24,7 @@ use self::taken::Taken;
 use super::constants::calls_h::{ENTRIES, SPARE};
 use super::mapped_ring::MappedRing;
 use super::shared::{Shared, homes};
-use super::{missing, room, text, value};
+use super::{map_sizes, missing, text, value};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{call_table, host};
 
@@ -85,7 +85,8 @@ impl<'slot> Calls<'slot> {
         user_stacks: bool,
     ) -> Result<Self, Missing> {
         super::ring::may_be_filled(WHAT)?;
-        Self::load(slot, shared, slow, user_stacks, room::rows(ENTRIES)).map_err(|err| missing(WHAT, &err))
+        Self::load(slot, shared, slow, user_stacks, map_sizes::rows(ENTRIES))
+            .map_err(|err| missing(WHAT, &err))
     }
 
     fn load(
@@ -97,7 +98,7 @@ impl<'slot> Calls<'slot> {
     ) -> libbpf_rs::Result<Self> {
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         let mut open = skel::CallsSkelBuilder::default().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.slow_ns = slow_ns.unwrap_or(u64::MAX);

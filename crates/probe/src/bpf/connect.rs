@@ -16,7 +16,7 @@ use whyslow_model::{Missing, table};
 use self::servers::Servers;
 use self::waiting::share_out;
 use super::mapped_ring::MappedRing;
-use super::{missing, room, types, value, walk_within};
+use super::{map_sizes, missing, types, value, walk_within};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, listeners};
 
@@ -78,7 +78,7 @@ impl<'slot> Connect<'slot> {
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::ConnectSkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         let mut skel = open.load()?;
         let walk = skel.progs.walk.attach()?;
         skel.links.moved = Some(skel.progs.moved.attach()?);

@@ -10,7 +10,7 @@ use whyslow_model::{Missing, table};
 
 use super::connect::socket_address;
 use super::crowd::{Crowd, Verdict};
-use super::{missing, room, text, types, value};
+use super::{map_sizes, missing, text, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
@@ -70,7 +70,7 @@ impl<'slot> Failed<'slot> {
 
     fn try_load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::FailedSkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.own_tgid = own;
         }

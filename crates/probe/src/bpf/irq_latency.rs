@@ -13,7 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::mapped_ring::MappedRing;
-use super::{clear, missing, percpu, room, types, value};
+use super::{clear, map_sizes, missing, percpu, types, value};
 use crate::irq_latency_table;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
@@ -112,7 +112,7 @@ impl<'slot> IrqLatency<'slot> {
         Kernel { calls, steal_at }: Kernel,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::IrqLatencySkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         open.progs.queued.set_autoload(calls);
         open.progs.entered.set_autoload(calls);
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);

@@ -12,10 +12,10 @@ use whyslow_model::Missing;
 
 use super::constants::locks_c::MAX_ROWS;
 use super::constants::shared_h::LOCK_SEMAPHORE;
+use super::decimated::Decimated;
 use super::mapped_ring::MappedRing;
 use super::shared::{Shared, homes};
-use super::thinned::Thinned;
-use super::{missing, oncpu, room, value, walk};
+use super::{map_sizes, missing, oncpu, value, walk};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, lock_table};
 
@@ -66,7 +66,7 @@ pub struct Locks<'slot> {
     /// By CPU.
     timers: Vec<(u32, File)>,
     walk: Link,
-    holds: Thinned<locks_hold>,
+    holds: Decimated<locks_hold>,
     counts_from: u64,
 }
 
@@ -110,7 +110,7 @@ impl<'slot> Locks<'slot> {
         shared: Option<Shared<'_>>,
         cpus: &[u32],
     ) -> Result<Self, Missing> {
-        Self::start_with(slot, shared, cpus, room::rows(MAX_ROWS))
+        Self::start_with(slot, shared, cpus, map_sizes::rows(MAX_ROWS))
     }
 
     /// ... with a table of waits of so many rows.
@@ -131,7 +131,7 @@ impl<'slot> Locks<'slot> {
         max_rows: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::LocksSkelBuilder::default().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.homes = homes();
         }
@@ -155,7 +155,7 @@ impl<'slot> Locks<'slot> {
             ..skel.links
         };
         let held = MappedRing::default();
-        Ok(Self { skel, held, timers: Vec::new(), walk, holds: Thinned::of(MOST_HOLDS), counts_from: 0 })
+        Ok(Self { skel, held, timers: Vec::new(), walk, holds: Decimated::of(MOST_HOLDS), counts_from: 0 })
     }
 
     fn seeded(mut self, cpus: &[u32]) -> Result<Self, Missing> {

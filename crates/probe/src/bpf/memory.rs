@@ -12,7 +12,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::constants::memory_c::{DROPPED, LIMIT, STRIDE};
-use super::{clear, missing, room, types, value, walk};
+use super::{clear, map_sizes, missing, types, value, walk};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("memory");
@@ -61,7 +61,7 @@ impl<'slot> Memory<'slot> {
         swap: bool,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::MemorySkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         open.progs.paused.set_autoload(arguments == Some(8));
         open.progs.paused_by_parts.set_autoload(arguments == Some(12));
         let mut skel = open.load()?;

@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapMut, OpenObject};
 use whyslow_model::{Missing, MissingNote, table};
 
 use self::gathered::{Count, Gathered};
-use super::{missing, room, types, value};
+use super::{map_sizes, missing, types, value};
 use crate::open_files;
 use crate::perf_event::{self, Attr};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -193,7 +193,7 @@ impl<'slot> OnCpu<'slot> {
     /// Load it; it will sample `cpus`.
     pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32], pace: Pace) -> Result<Self, Missing> {
         let rows = if cpus.len() > 128 { 2 * MAX_STACKS } else { MAX_STACKS };
-        Self::load_with(slot, cpus, pace, room::rows(rows)).map_err(|err| missing(WHAT, &err))
+        Self::load_with(slot, cpus, pace, map_sizes::rows(rows)).map_err(|err| missing(WHAT, &err))
     }
 
     fn load_with(
@@ -203,10 +203,10 @@ impl<'slot> OnCpu<'slot> {
         rows: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::OncpuSkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.period_ns = pace.period().as_nanos() as u64;
-            (rodata.shown_dev, rodata.shown_ino) = crate::numbers::pid_namespace();
+            (rodata.shown_dev, rodata.shown_ino) = crate::pid_map::pid_namespace();
         }
         let maps = &mut open.maps;
         for map in [&mut maps.counts, &mut maps.counts_2] {

@@ -8,7 +8,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::{missing, types, walk};
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 
 skeleton!("pidns");
 
@@ -102,7 +102,7 @@ mod tests {
         let numbers = probe.numbers().unwrap();
         let inside = [once, twice, lost, won, strange].map(|pid| numbers.inside(pid));
         assert_eq!(inside, [Some(once), Some(twice), None, None, None]);
-        assert_eq!(numbers.shown(lost), crate::numbers::OUTSIDE + lost);
+        assert_eq!(numbers.shown(lost), crate::pid_map::OUTSIDE + lost);
         assert_eq!(numbers.inside(std::process::id()), Some(std::process::id()), "a living task is known");
     }
 }

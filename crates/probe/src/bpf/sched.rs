@@ -21,9 +21,9 @@ use super::mapped_ring::MappedRing;
 use super::rows::Rows;
 use super::shared::{self, Shared};
 use super::titles::Titles;
-use super::{missing, percpu, room, value, walk};
+use super::{map_sizes, missing, percpu, value, walk};
 use crate::kallsyms::Kallsyms;
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
@@ -161,7 +161,7 @@ impl<'slot> Sched<'slot> {
         busy: Budget,
     ) -> Result<Self, Missing> {
         super::ring::may_be_filled(WHAT)?;
-        let spares = shared::spares(shared::threads(), room::halvings());
+        let spares = shared::spares(shared::threads(), map_sizes::halvings());
         Self::try_load(slot, layout, busy, spares).map_err(|err| missing(WHAT, &err))
     }
 
@@ -172,7 +172,7 @@ impl<'slot> Sched<'slot> {
         spares: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::SchedSkelBuilder::default().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         let homes = shared::homes();
         if let Some(bss) = open.maps.bss_data.as_mut() {
             bss.own_tgid = std::process::id();
@@ -327,7 +327,7 @@ impl<'slot> Sched<'slot> {
 
     /// Take some of the records in the ring buffers, and keep our own cost low; true: there may be more. To be called a few times a second.
     pub fn poll(&mut self) -> Result<bool, Missing> {
-        self.relieve();
+        self.throttle_hooks();
         let Raw { exits, rows, .. } = &mut self.seen;
         let maps = &self.skel.maps;
         let more = self.exits.take_some(&maps.exits, |bytes| note_exit(exits, rows, bytes));
@@ -344,7 +344,7 @@ impl<'slot> Sched<'slot> {
     }
 
     /// Two hooks a switch cost too much where a CPU does little but switch: then wakers are not recorded for a while.
-    fn relieve(&mut self) {
+    fn throttle_hooks(&mut self) {
         let Ok(Some(counts)) = self.skel.maps.switches.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
         else {
             return;
@@ -371,7 +371,7 @@ impl<'slot> Sched<'slot> {
     /// and no walk over tasks meets it.
     ///
     /// `numbers`: in a pid namespace, the numbers that /proc shows.
-    pub fn let_the_dead_leave(&self, numbers: Option<&Numbers>) {
+    pub fn await_exits(&self, numbers: Option<&Numbers>) {
         let patience = Instant::now() + Duration::from_millis(100);
         while self.is_any_dead_here(numbers) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(1));
@@ -441,8 +441,8 @@ impl Budget {
     pub fn of(cpus: usize, followed: bool) -> Self {
         let (rows, stacks) = if followed { (8_000, 400) } else { (1_000, 50) };
         // The ring has room for the rows of all CPUs in the 200 ms until it is emptied.
-        let share = (24_000 >> room::halvings()) / cpus.max(1) as u64;
-        Budget { rows: rows.min(share.max(100 >> room::halvings())), stacks }
+        let share = (24_000 >> map_sizes::halvings()) / cpus.max(1) as u64;
+        Budget { rows: rows.min(share.max(100 >> map_sizes::halvings())), stacks }
     }
 }
 

@@ -444,7 +444,7 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
     std::thread::sleep(Duration::from_millis(20));
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
-    sched.let_the_dead_leave(None);
+    sched.await_exits(None);
     sched.skel.links.born = None; // tasks that are displaced from here on do not count
     let gone =
         |pid: u32| sched.skel.maps.displaced.lookup(&pid.to_ne_bytes(), MapFlags::ANY).unwrap().is_none();

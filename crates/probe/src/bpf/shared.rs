@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_rs::OpenObject;
 
-use super::room;
+use super::map_sizes;
 
 /// Homes of tasks, by pid modulo this, where tables are whole.
 pub use super::constants::shared_h::SLOTS;
@@ -13,10 +13,10 @@ const LEAST_SPARES: u32 = 4096;
 /// ... and at most: enough for 120,000 tasks.
 const MOST_SPARES: u32 = 65_536;
 
-/// Homes of tasks where tables are halved so often (`room.rs`).
+/// Homes of tasks where tables are halved so often (`map_sizes.rs`).
 #[must_use]
 pub fn homes() -> u32 {
-    SLOTS >> room::halvings()
+    SLOTS >> map_sizes::halvings()
 }
 
 /// Threads of this host now.

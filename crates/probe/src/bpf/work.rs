@@ -7,7 +7,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::shared::homes;
-use super::{clear, missing, room, types, value, walk};
+use super::{clear, map_sizes, missing, types, value, walk};
 use crate::lock_table;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
@@ -60,7 +60,7 @@ impl<'slot> Work<'slot> {
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::WorkSkelBuilder>().open(slot)?;
-        room::fit(open.open_object_mut())?;
+        map_sizes::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.homes = homes();
         }

@@ -23,7 +23,7 @@ impl Probes<'_> {
         traced.tables.speeds = self.speeds.take().map(|speeds| speeds.end(missing));
         // If the whole host is observed, nothing depends on one task's end.
         if let Some(sched) = self.sched.as_ref().filter(|_| self.follows) {
-            sched.let_the_dead_leave(traced.numbers.as_ref());
+            sched.await_exits(traced.numbers.as_ref());
         }
         if let Some(sched) = &mut self.sched {
             sched.mark();

@@ -9,7 +9,7 @@ use whyslow_model::{Missing, MissingNote};
 use super::probe::{Entry, Kernel, LentMaps, LoadOrder, Probe, Slot, Start};
 use super::{Probes, Slots, keep, registry};
 use crate::bpf::{oncpu, pidns, programs, sched, tasks};
-use crate::numbers::{OUTSIDE, Scope};
+use crate::pid_map::{OUTSIDE, Scope};
 use crate::record::{Follow, Plan};
 use crate::speed::which;
 use crate::{host, priority};

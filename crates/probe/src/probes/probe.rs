@@ -13,7 +13,7 @@ use whyslow_model::{Missing, MissingNote};
 use crate::bpf::shared::Shared;
 use crate::bpf::{irq_latency, memory, sched};
 use crate::kallsyms::Kallsyms;
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 use crate::record::Follow;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;

@@ -11,7 +11,7 @@ use super::probe::{Ending, Later, Naming, Probe};
 use crate::bpf::{sched, tasks};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
-use crate::numbers::Numbers;
+use crate::pid_map::Numbers;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
 use crate::{addresses, host, mutex_owner, sample_table, task_table};

@@ -288,7 +288,7 @@ fn shared_rows(fd: i32, rows: usize) -> std::io::Result<&'static mut [u64]> {
 /// A limit on the child's memory: an allocation beyond it ends the child, and its answers until then are kept.
 fn limit_memory() {
     // The limit counts all of its memory, also what it has from us.
-    let most = OWN_MEMORY + (MOST_MEMORY >> crate::bpf::room::halvings());
+    let most = OWN_MEMORY + (MOST_MEMORY >> crate::bpf::map_sizes::halvings());
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a limit of this process alone, and no core is written when it is met.
     unsafe {

@@ -12,7 +12,7 @@ use whyslow_report::{Style, json, json_line, text};
 use whyslow_probe::priority;
 
 use crate::out::{note, say};
-use crate::{ending, interrupt};
+use crate::{interrupt, watchdog};
 
 /// Output format. A new format needs a function in `report`, a variant, and its arms here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -132,13 +132,13 @@ impl OutputArgs {
 }
 
 fn examine(recording: &Recording, baseline: Option<&Recording>, focus: Option<&Focus>) -> Result<Document> {
-    ending::step(c"judging what was seen");
+    watchdog::step(c"judging what was seen");
     let mut document = whyslow_analyze::examine_beside(recording, baseline);
     if let Some(focus) = focus {
         whyslow_analyze::focus::focus(recording, &mut document, focus)?;
     }
     // From here on whyslow waits only for the reader of the answer: the watchdog must not end it.
-    ending::done();
+    watchdog::done();
     interrupt::release();
     priority::as_it_was();
     if let Some(why) = &recording.torn {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use whyslow_analyze::focus::Focus;
 
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 use crate::target;
 
 /// The subject that the user names; none: the whole host.
@@ -49,7 +49,7 @@ impl WordArg {
         let Some(word) = self.word.as_deref() else { return Ok(None) };
         let focus = target::meant(word);
         let verbs = super::verbs();
-        match (must_be_here(&focus), nearest(word, verbs.iter().map(String::as_str))) {
+        match (must_be_here(&focus), suggest(word, verbs.iter().map(String::as_str))) {
             (Err(_), Some(verb)) if word.chars().all(char::is_alphabetic) => {
                 bail!("cannot find a process named {word}; did you mean `whyslow {verb}`?")
             }

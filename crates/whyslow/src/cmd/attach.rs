@@ -7,10 +7,10 @@ use whyslow_analyze::focus::Focus;
 use whyslow_probe::Follow;
 
 use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs};
-use crate::ending;
 use crate::outcome::Outcome;
 use crate::target::{Target, called, numbers_are_ours};
 use crate::watch::{Look, watch};
+use crate::watchdog;
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
@@ -88,7 +88,7 @@ fn processes(words: &[String]) -> Result<Target> {
 
 /// Follows the processes for a window and reports. Findings do not change the exit status: it is 0 if whyslow could look.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     numbers_are_ours()?;
     let target = match &args.target {

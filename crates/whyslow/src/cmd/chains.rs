@@ -6,9 +6,9 @@ use anyhow::Result;
 use whyslow_report::chains;
 
 use crate::cli::{OutputArgs, SaveArgs, WindowArgs};
-use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
+use crate::watchdog;
 
 /// Arguments of `whyslow chains`.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,7 +23,7 @@ pub struct Args {
 
 /// Records a window of the whole host and prints its chains. A reported chain counts as found: status 1.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     // A saved recording is for `whyslow report`, which needs more than waits.
     let only_waits = !args.save.keeps_recording();

@@ -7,9 +7,9 @@ use whyslow_model::Kind;
 use whyslow_report::cpus;
 
 use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, WindowArgs};
-use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
+use crate::watchdog;
 
 /// Arguments of `whyslow cpu`.
 #[derive(Debug, Clone, clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
 
 /// Records a window and prints the CPUs. A slow CPU that cost a task time counts as found: status 1.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     let baseline = args.baseline.open()?;
     let look = Look { all_cpus: args.all_cpus, needs_speeds: true, ..Look::at_the_host(args.window.window) };

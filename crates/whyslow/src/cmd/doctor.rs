@@ -6,9 +6,9 @@ use anyhow::Result;
 use whyslow_probe::Capability;
 use whyslow_report::{json, paragraph};
 
-use crate::ending;
 use crate::out::say;
 use crate::outcome::Outcome;
+use crate::watchdog;
 
 /// Arguments of `whyslow doctor`.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,9 +20,9 @@ pub struct Args {
 
 /// Prints one paragraph per capability.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
-    let capabilities = whyslow_probe::doctor(&mut ending::step);
-    ending::done();
+    watchdog::begin(Outcome::CouldNotLook.status());
+    let capabilities = whyslow_probe::doctor(&mut watchdog::step);
+    watchdog::done();
     say(out, &if args.json { json(&capabilities) } else { page(&capabilities) })?;
     Ok(Outcome::Quiet)
 }

@@ -5,9 +5,9 @@ use std::io::Write;
 use anyhow::Result;
 
 use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, SubjectArgs, WindowArgs, WordArg, must_be_here};
-use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
+use crate::watchdog;
 
 /// Arguments of `whyslow exam`.
 #[derive(Debug, Clone, clap::Args)]
@@ -28,7 +28,7 @@ pub struct Args {
 
 /// Records a window, examines it and prints the answer. Files are written after the answer: a full disk costs the files only.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     let focus = match args.subject.focus() {
         Some(focus) => must_be_here(&focus).map(|()| Some(focus))?,
         None => args.word.focus()?,

@@ -6,9 +6,9 @@ use anyhow::{Result, anyhow};
 use whyslow_analyze::rules::{ALL, Rule};
 use whyslow_report::paragraph;
 
-use crate::nearest::nearest;
 use crate::out::say;
 use crate::outcome::Outcome;
+use crate::suggest::suggest;
 
 /// Arguments of `whyslow explain`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,7 +52,7 @@ fn words(rule: &Rule) -> String {
 }
 
 fn unknown(asked: &str) -> anyhow::Error {
-    let meant = nearest(asked, ALL.iter().map(|rule| rule.id));
+    let meant = suggest(asked, ALL.iter().map(|rule| rule.id));
     let hint = meant.map(|id| format!(" (did you mean {id}?)")).unwrap_or_default();
     anyhow!("cannot explain {asked}: there is no such rule{hint}; `whyslow rules` lists them")
 }

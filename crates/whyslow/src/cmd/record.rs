@@ -13,7 +13,7 @@ use crate::cli::{WindowArgs, can_be_written};
 use crate::out::say;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
-use crate::{ending, redact, store};
+use crate::{redact, store, watchdog};
 
 /// Arguments of `whyslow record`.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,10 +31,10 @@ pub struct Args {
 
 /// Records a window and saves it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    ending::begin(Outcome::CouldNotLook.status());
+    watchdog::begin(Outcome::CouldNotLook.status());
     can_be_written("save recording", &args.output)?;
     let mut recording = watch(Look::at_the_host(args.window.window))?;
-    ending::done();
+    watchdog::done();
     priority::as_it_was();
     if args.redact {
         redact::redact(&mut recording);

@@ -17,7 +17,7 @@ use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
 use crate::out::note;
 use crate::outcome::Outcome;
 use crate::watch::{Look, fit, is_root};
-use crate::{ending, target};
+use crate::{target, watchdog};
 
 /// The window of a command has no bound of its own: a hundred years, which overflows no counter.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -67,7 +67,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
 }
 
 fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
-    ending::begin(OUR_FAILURE);
+    watchdog::begin(OUR_FAILURE);
     args.save.must_be_writable()?;
     target::numbers_are_ours()?;
     let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
@@ -81,7 +81,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let mut starter = Starter { command: started, from: None };
 
     priority::raise();
-    ending::begin_beside(OUR_FAILURE, starter.command.pid());
+    watchdog::begin_beside(OUR_FAILURE, starter.command.pid());
     let mut recording = whyslow_probe::record(&look.plan(fit), stop, &mut starter);
 
     signals.release();
@@ -94,7 +94,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
         return Ok(ended_by_signal());
     };
     let end = starter.command.end(!recording.meta.interrupted);
-    ending::forget_command();
+    watchdog::forget_command();
     let status = match &end {
         End::NotRun(status, error) => {
             note(&format!("{error:#}"));
@@ -208,6 +208,6 @@ impl Observer for Starter {
     }
 
     fn step(&mut self, doing: &'static CStr) {
-        ending::step(doing);
+        watchdog::step(doing);
     }
 }

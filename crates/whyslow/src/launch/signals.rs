@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use super::inherited;
-use crate::ending;
+use crate::watchdog;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static ENDINGS: AtomicU32 = AtomicU32::new(0);
@@ -133,7 +133,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
         pass_on(command, signal);
     }
     if again {
-        ending::soon(signal);
+        watchdog::soon(signal);
     }
 }
 

@@ -12,7 +12,7 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_probe::groups;
 
 use super::{Target, cgroup};
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 impl Target {
     /// The processes of the one unit, pod, container or user that `on` names.
@@ -54,7 +54,7 @@ pub fn called(name: &str) -> Result<Vec<u32>> {
         return Ok(found);
     }
     let known: BTreeSet<&str> = all.iter().map(|(_, comm)| comm.as_str()).collect();
-    let meant = nearest(name, known.iter().copied()).map(|meant| format!("did you mean {meant}? "));
+    let meant = suggest(name, known.iter().copied()).map(|meant| format!("did you mean {meant}? "));
     bail!("cannot find a process named {name}; {}`ps -e` lists what runs", meant.unwrap_or_default())
 }
 

@@ -83,7 +83,7 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
 }
 
 /// Two runs whose read never returns, each at its own file: a pipe without a writer. whyslow gives up after a minute of timer ticks (units
-/// of `ending.rs`); here the test sends the ticks.
+/// of `watchdog.rs`); here the test sends the ticks.
 #[test]
 fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
     for (file, at) in [("/proc/loadavg", "while starting;"), ("/proc/kallsyms", "while loading the probes;")]

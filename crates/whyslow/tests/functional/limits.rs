@@ -8,7 +8,7 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::draw::Draw;
 use whyslow_faults::fence::Fence;
 use whyslow_faults::spec::Work;
-use whyslow_faults::{Victim, bars, rounds};
+use whyslow_faults::{Victim, rounds, thresholds};
 
 const MIB: u64 = 1 << 20;
 const PERIOD: Duration = Duration::from_millis(100);
@@ -157,7 +157,8 @@ fn root_under_a_cpu_quota_it_names_it_and_sheds_what_few_ask_for() {
         rounds::say(&said);
         assert!(used <= free.mul_f64(AS_MUCH), "{said}");
         // Its CPU time under the quota, plus the bar for a sick host.
-        let within = used * 100 / u32::try_from(percent).unwrap() + bars::patient(bars::ANSWER_WITHIN);
+        let within =
+            used * 100 / u32::try_from(percent).unwrap() + thresholds::patient(thresholds::ANSWER_WITHIN);
         assert!(took <= window + within, "{said}, not {within:?} more");
         let said = own_limits(&document);
         let named = format!("a CPU quota of {percent} % of a CPU in cgroup ");

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use whyslow_faults::lock_chain::{self, Ask, Kind, Plan, Told};
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks;
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::said;
 use whyslow_faults::victim::Launch;
-use whyslow_faults::{Draw, Fence, LockChain, Span, Victim, bars};
+use whyslow_faults::{Draw, Fence, LockChain, Span, Victim, thresholds};
 
 use crate::cell::Verb;
 use crate::make::kept_in;
@@ -33,7 +33,7 @@ pub struct Climbed {
     /// The verb of whyslow.
     pub verb: Verb,
     /// The verb, as its exit status depends on it.
-    pub asked: said::Verb,
+    pub asked: report_checks::Verb,
     pub kind: Kind,
     /// The plan of the lock chain.
     pub plan: Plan,
@@ -101,7 +101,8 @@ pub fn watched(
             let pids = processes(&lock_chain, &victim);
             let args = if verb == Verb::Attach { vec!["attach", &pids] } else { vec!["chains"] };
             let look = Arc::new(look(&args, label)?);
-            let asked = if verb == Verb::Attach { said::Verb::Looked } else { said::Verb::Chains };
+            let asked =
+                if verb == Verb::Attach { report_checks::Verb::Looked } else { report_checks::Verb::Chains };
             climbed((verb, asked), ask.kind, &lock_chain, victim, look)
         }
     }
@@ -112,7 +113,7 @@ pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<C
     let lock_chain = LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
     let victim = begin(&lock_chain, ask.kind)?;
     let look = Arc::new(look(&["locks"], label)?);
-    climbed((Verb::Chains, said::Verb::Looked), ask.kind, &lock_chain, victim, look)
+    climbed((Verb::Chains, report_checks::Verb::Looked), ask.kind, &lock_chain, victim, look)
 }
 
 /// Observe two lock chains with `whyslow chains`.
@@ -122,16 +123,16 @@ pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Resul
     let (first, second) = (set(a, draw)?, set(b, draw)?);
     let (one, other) = (begin(&first, a.kind)?, begin(&second, b.kind)?);
     let look = Arc::new(look(&["chains"], label)?);
-    let verbs = (Verb::Chains, said::Verb::Chains);
+    let verbs = (Verb::Chains, report_checks::Verb::Chains);
     Ok([climbed(verbs, a.kind, &first, one, look.clone())?, climbed(verbs, b.kind, &second, other, look)?])
 }
 
-/// Run whyslow for `bars::WINDOW_S`.
+/// Run whyslow for `thresholds::WINDOW_S`.
 pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
-    let length = format!("{}s", bars::WINDOW_S);
+    let length = format!("{}s", thresholds::WINDOW_S);
     let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
     let kept = kept_in().join(format!("{label}.json"));
-    Look::now(&whyslow(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
+    Look::now(&whyslow(), &args, Duration::from_secs(thresholds::WINDOW_S), &kept)
 }
 
 /// Start the lock chain, and give it its head start.
@@ -162,12 +163,12 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
     };
     let mut victim = lock_chain.start(launch)?;
     victim.go();
-    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
+    let status = victim.ended(thresholds::patient(ENDS_WITHIN))?;
     let look = Look::read(&kept, status.code(), ENDS_WITHIN)?;
     let window = Span { from: 0, to: u64::MAX };
     Ok(Climbed {
         verb: Verb::Run,
-        asked: said::Verb::Run,
+        asked: report_checks::Verb::Run,
         kind: ask.kind,
         plan: lock_chain.plan().clone(),
         reported: lock_chain.reported(&victim),
@@ -178,14 +179,14 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
 }
 
 fn climbed(
-    (verb, asked): (Verb, said::Verb),
+    (verb, asked): (Verb, report_checks::Verb),
     kind: Kind,
     lock_chain: &LockChain,
     mut victim: Victim,
     look: Arc<Look>,
 ) -> Result<Climbed, Trouble> {
     lock_chain.stop(&victim);
-    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
+    let status = victim.ended(thresholds::patient(ENDS_WITHIN))?;
     if !status.success() {
         return Err(std::io::Error::other(format!("the lock_chain ended with {status}")).into());
     }

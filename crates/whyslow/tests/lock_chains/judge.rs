@@ -2,8 +2,8 @@
 
 use whyslow_faults::Wrong;
 use whyslow_faults::lock_chain::Kind;
+use whyslow_faults::report_checks;
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said;
 
 use crate::climb::Climbed;
 use crate::quiet::Quiet;
@@ -37,7 +37,7 @@ fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), Wrong>
             return Err(Wrong::accused(format!("a thread that rests has a chain: {chain}")));
         }
         climbed.look.is_sound(climbed.asked)?;
-        said::could_tell(&climbed.look.document, &["lock-wait"])
+        report_checks::could_tell(&climbed.look.document, &["lock-wait"])
     };
     if let Err(wrong) = all.iter().try_for_each(could_look) {
         let kept: Vec<String> = all.iter().map(ToString::to_string).collect();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use whyslow_faults::clock::Span;
 use whyslow_faults::lock_chain::Link;
-use whyslow_faults::{Wrong, bars};
+use whyslow_faults::{Wrong, thresholds};
 
 use crate::climb::Climbed;
 
@@ -81,7 +81,7 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), Wrong> {
     };
     let count = lock[side]["count"].as_f64().unwrap_or(0.0) - of_workers("count");
     // On emulated CPUs these workers are slow enough to block the thread, and to block on it.
-    let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
+    let most = truth.at_most as f64 * if thresholds::is_emulated() { 2.0 } else { 1.0 };
     if count < truth.whole.len() as f64 || count > most {
         let what = format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most);
         return Err(Wrong::inexact(what));
@@ -123,7 +123,9 @@ fn mean(waits: &[f64]) -> f64 {
 
 fn is_near(what: &str, reported: f64, truths: [f64; 2]) -> Result<(), Wrong> {
     let [low, high] = [truths[0].min(truths[1]), truths[0].max(truths[1])];
-    let slack = |of: f64| if bars::is_emulated() { bars::slack_s(of) } else { (EXACT * of).max(BESIDE_S) };
+    let slack = |of: f64| {
+        if thresholds::is_emulated() { thresholds::slack_s(of) } else { (EXACT * of).max(BESIDE_S) }
+    };
     if reported >= low - slack(low) && reported <= high + slack(high) {
         return Ok(());
     }

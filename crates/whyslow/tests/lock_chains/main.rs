@@ -4,7 +4,7 @@
 //! document: `run`, `attach` and `chains` must report the chain, its order and the time of each hop; `locks` must report the waits for each
 //! kernel lock, and its holders. A healthy lock chain, an idle host and a compiling host must give no chain of the test's tasks.
 //! `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where Go is missing, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (see
-//! crates/faults/src/bars.rs). whyslow's documents are kept under `target/*/tmp/lock_chains`, or `WHYSLOW_KEPT`.
+//! crates/faults/src/thresholds.rs). whyslow's documents are kept under `target/*/tmp/lock_chains`, or `WHYSLOW_KEPT`.
 
 mod cell;
 mod chains;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf};
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::{Draw, Fence, bars};
+use whyslow_faults::{Draw, Fence, thresholds};
 
 use crate::cell::{Cell, Verb};
 use crate::climb::{self, Climbed};
@@ -77,12 +77,12 @@ fn long_feet(kind: Kind) -> Vec<Leaf> {
 }
 
 fn asked(kind: Kind) -> Ask {
-    Ask { kind, leaf: None, healthy: false, in_a_crowd: false, lasts_ms: bars::WINDOW_S * 1000 }
+    Ask { kind, leaf: None, healthy: false, in_a_crowd: false, lasts_ms: thresholds::WINDOW_S * 1000 }
 }
 
 fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
-    let _crowd = Crowd::start(fence, bars::crowd(), draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
-    std::thread::sleep(bars::SETTLE);
+    let _crowd = Crowd::start(fence, thresholds::crowd(), draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
+    std::thread::sleep(thresholds::SETTLE);
     let ask = Ask { in_a_crowd: true, ..asked(kind) };
     climb::watched(fence, Verb::Run, ask, draw, label)
 }

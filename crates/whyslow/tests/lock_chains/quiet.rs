@@ -8,9 +8,9 @@ use whyslow_faults::honest::Compile;
 use whyslow_faults::host::Calm;
 use whyslow_faults::lock_chain::{Ask, Told};
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Sight};
 use whyslow_faults::rounds::{Trouble, Verdict};
-use whyslow_faults::said::{self, Sight};
-use whyslow_faults::{Draw, Fence, LockChain, Span, Wrong, bars};
+use whyslow_faults::{Draw, Fence, LockChain, Span, Wrong, thresholds};
 
 use crate::chains::names_any;
 use crate::climb::{begin, look};
@@ -65,7 +65,7 @@ pub fn healthy(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<
     let look = look(&["chains"], label)?;
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     lock_chain.stop(&victim);
-    victim.ended(bars::patient(ONE_FILE_WITHIN))?;
+    victim.ended(thresholds::patient(ONE_FILE_WITHIN))?;
     Ok(is_quiet(Whose::Healthy(lock_chain.reported(&victim)), disturbed, look, lock_chain.to_string()))
 }
 
@@ -80,7 +80,7 @@ pub fn idle(label: &str) -> Result<Quiet, Trouble> {
 /// This many compilers run, in a cgroup of their own.
 pub fn compile(fence: &Fence, jobs: usize, draw: &mut Draw, label: &str) -> Result<Quiet, Trouble> {
     let compile = Compile::start(fence, jobs, draw)?;
-    compile.until_one_is_done(bars::patient(ONE_FILE_WITHIN))?;
+    compile.until_one_is_done(thresholds::patient(ONE_FILE_WITHIN))?;
     let calm = Calm::watch(Some(fence.top()))?;
     let cpu = compile.group().cpu_used()?;
     let look = look(&["chains"], label)?;
@@ -109,9 +109,9 @@ pub fn judge(quiet: &Quiet) -> Verdict {
 }
 
 fn could_look(quiet: &Quiet) -> Result<(), Wrong> {
-    quiet.look.is_sound(said::Verb::Chains)?;
-    said::could_tell(&quiet.look.document, &["lock-wait"])?;
-    said::rules_out(&quiet.look.document)?;
+    quiet.look.is_sound(report_checks::Verb::Chains)?;
+    report_checks::could_tell(&quiet.look.document, &["lock-wait"])?;
+    report_checks::rules_out(&quiet.look.document)?;
     Ok(quiet.sight.iter().try_for_each(|sight| sight.is_in(&quiet.look.document))?)
 }
 
@@ -147,7 +147,7 @@ fn accused(quiet: &Quiet) -> Result<Option<&Value>, Wrong> {
 
 /// On emulated CPUs a run of whyslow takes seconds of CPU time: there it is true that whyslow itself took a task's CPU.
 fn is_its_own(chain: &Value) -> bool {
-    bars::is_emulated() && chain["leaf"]["name"] == "whyslow"
+    thresholds::is_emulated() && chain["leaf"]["name"] == "whyslow"
 }
 
 fn position(chain: &Value, reported: &Told) -> Option<usize> {
@@ -159,7 +159,7 @@ fn position(chain: &Value, reported: &Told) -> Option<usize> {
 /// the guest that shows it: the waiter's clock shows it, and then the chain is true.
 fn is_true(chain: &Value, reported: &Told, window: Span) -> bool {
     let waited = |at: usize| reported.waits(at, window).iter().sum::<f64>();
-    let is_within = |said: f64, waited: f64| said <= waited + bars::slack_s(waited);
+    let is_within = |said: f64, waited: f64| said <= waited + thresholds::slack_s(waited);
     position(chain, reported)
         .is_some_and(|at| chain["time_s"].as_f64().is_some_and(|said| is_within(said, waited(at))))
 }

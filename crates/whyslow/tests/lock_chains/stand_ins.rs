@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use whyslow_faults::lock_chain::{Kind, Leaf, Link, Plan, Round, Told, Way, Wire};
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Sight};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said::{self, Sight};
 use whyslow_faults::stand_in::{self, StandIn, Subject};
 use whyslow_faults::wrong::Sort;
 use whyslow_faults::{Draw, Span};
@@ -58,7 +58,7 @@ fn links(kind: Kind) -> Vec<Link> {
 }
 
 /// A lock chain that came about: six rounds of 60 ms; all threads wait together for 48 ms and more of each.
-fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>) -> Climbed {
+fn climbed(kind: Kind, verb: Verb, asked: report_checks::Verb, tid: u32, look: Arc<Look>) -> Climbed {
     let links = links(kind);
     let n = links.len() + 1;
     let names: Vec<String> = (0..n).map(|at| format!("w{tid}p{at}")).collect();
@@ -94,18 +94,19 @@ fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>)
 }
 
 /// The verb, as its documented exit status depends on it.
-fn asked(cell: Cell) -> said::Verb {
+fn asked(cell: Cell) -> report_checks::Verb {
     match cell {
-        Cell::Chain(Verb::Run, _) | Cell::Crowd(_) => said::Verb::Run,
-        Cell::Chain(Verb::Attach, _) | Cell::Locks(_) => said::Verb::Looked,
+        Cell::Chain(Verb::Run, _) | Cell::Crowd(_) => report_checks::Verb::Run,
+        Cell::Chain(Verb::Attach, _) | Cell::Locks(_) => report_checks::Verb::Looked,
         Cell::Chain(Verb::Chains, _) | Cell::Healthy(_) | Cell::Two | Cell::Idle | Cell::Compile(_) => {
-            said::Verb::Chains
+            report_checks::Verb::Chains
         }
     }
 }
 
 fn healthy(kind: Kind) -> Told {
-    let mut reported = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0)).reported;
+    let mut reported =
+        climbed(kind, Verb::Chains, report_checks::Verb::Chains, 10, look(json!({}), 0)).reported;
     for wait in reported.rounds.iter_mut().flat_map(|round| &mut round.waits) {
         wait.to = wait.from + MS / 10;
     }
@@ -164,7 +165,8 @@ fn broken_chain(of: &Climbed, at: usize, time_s: f64) -> Value {
 #[test]
 fn of_few_rounds_one_may_be_unseen_and_no_more() {
     for (seen, at, right) in [(0.30, 0, true), (0.30, 1, true), (0.18, 0, false), (0.18, 1, false)] {
-        let of = |document| climbed(Kind::Futex, Verb::Attach, said::Verb::Looked, 10, look(document, 0));
+        let of =
+            |document| climbed(Kind::Futex, Verb::Attach, report_checks::Verb::Looked, 10, look(document, 0));
         let known = of(json!({}));
         let mut whole = chain(&known, 0);
         whole["time_s"] = json!(seen);
@@ -203,7 +205,7 @@ fn truthful(cell: Cell) -> (Value, i32) {
             // For goroutines each waiter's time is reported separately.
             document["chains"] = all.iter().map(|one| chain(one, 0)).collect();
             document["wall"] = json!({"wall_s": 3.0});
-            status = i32::from(asked(cell) == said::Verb::Chains);
+            status = i32::from(asked(cell) == report_checks::Verb::Chains);
         }
         Watched::Locks(climbed) => document["locks"] = json!(locks(&climbed)),
         Watched::Quiet(_) => {}
@@ -264,7 +266,7 @@ fn who_saw_all_and_tells_everything_or_nothing_fails() {
 fn who_tells_a_chain_of_one_that_rests_fails() {
     let cell = Cell::Chain(Verb::Attach, Kind::Tcp);
     let (mut document, status) = truthful(cell);
-    let of = climbed(Kind::Tcp, Verb::Attach, said::Verb::Looked, 10, look(json!({}), 0));
+    let of = climbed(Kind::Tcp, Verb::Attach, report_checks::Verb::Looked, 10, look(json!({}), 0));
     let mut more = chain(&of, 0);
     more["tasks"] = json!([[[99, "rest"]]]);
     document["chains"].as_array_mut().unwrap().push(more);
@@ -276,7 +278,7 @@ fn a_chain_of_a_healthy_lock_chain_is_void_by_its_waiters_clock_alone() {
     let mut draw = Draw::with(7);
     let kind = draw.pick(&Kind::ALL);
     let (mut document, _) = truthful(Cell::Healthy(kind));
-    let lock_chain = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0));
+    let lock_chain = climbed(kind, Verb::Chains, report_checks::Verb::Chains, 10, look(json!({}), 0));
     document["chains"] = json!([chain(&lock_chain, 0)]);
     let quiet = |reported: Told, disturbed: Option<String>| {
         let Watched::Quiet(quiet) = sample(Cell::Healthy(kind), look(document.clone(), 1)) else { panic!() };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use whyslow::store;
 use whyslow_analyze::{examine, rules};
-use whyslow_faults::{said, story};
+use whyslow_faults::{report_checks, story};
 use whyslow_model::{Document, Finding, Kind};
 
 use crate::overlay::host;
@@ -142,10 +142,10 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
     wrong.extend(document.findings.iter().filter_map(said_twice));
     let value = serde_json::to_value(document).unwrap();
-    wrong.extend(said::could_tell(&value, &expect.could_tell).err().map(|blind| blind.what));
+    wrong.extend(report_checks::could_tell(&value, &expect.could_tell).err().map(|blind| blind.what));
     // A rule that finds nothing says what it rules out.
     if expect.could_tell.iter().any(|rule| rule == "steal") {
-        wrong.extend(said::rules_out(&value).err());
+        wrong.extend(report_checks::rules_out(&value).err());
     }
     wrong.extend(story::broken(&value));
     let (words, accusations) = (words(document), accusations(document));

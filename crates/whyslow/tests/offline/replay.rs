@@ -9,7 +9,7 @@ use std::fs;
 use serde_json::{Value, json};
 use whyslow::store;
 use whyslow_faults::expected::{Answer, Section};
-use whyslow_faults::said::Verb;
+use whyslow_faults::report_checks::Verb;
 use whyslow_faults::stand_in::{StandIn, Subject};
 use whyslow_faults::wrong::Wrong;
 

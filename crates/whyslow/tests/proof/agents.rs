@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use whyslow_faults::report_checks::{self, Verb};
 use whyslow_faults::rounds::{self, Trouble, Verdict};
-use whyslow_faults::said::{self, Verb};
 use whyslow_faults::{Draw, Wrong};
 
 /// A script with drawn names, and the commands that it starts. Dropping it ends it and all its children.
@@ -66,7 +66,7 @@ fn notes(of: &Agent, label: &str) -> Result<Vec<String>, Trouble> {
     std::thread::sleep(Duration::from_millis(200));
     let look = crate::look("agents", label, &["exam"])?;
     look.is_sound(Verb::Exam)?;
-    let notes = said::list(&look.document, "account.notes")?.iter().filter_map(Value::as_str);
+    let notes = report_checks::list(&look.document, "account.notes")?.iter().filter_map(Value::as_str);
     let script = of.script.display().to_string();
     Ok(notes.filter(|note| note.contains(&script)).map(str::to_owned).collect())
 }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Verb};
 use whyslow_faults::rounds::{self, Trouble, Verdict};
-use whyslow_faults::said::{self, Verb};
-use whyslow_faults::{Draw, Fence, Wrong, bars};
+use whyslow_faults::{Draw, Fence, Wrong, thresholds};
 
 use crate::script::Script;
 
@@ -88,7 +88,7 @@ impl Work {
             println!(
                 "{made} calls in {took:.2} s, {spent:.2} s in them, {without:.9} s each without; lost {lost:.2} s"
             );
-            if is_fault && lost < bars::A_FAULT * window {
+            if is_fault && lost < thresholds::A_FAULT * window {
                 return Ok(Verdict::Again(format!("{lost:.2} s lost")));
             }
             let judged = judge(&look, &script, self, is_fault.then_some(lost));
@@ -120,8 +120,9 @@ fn netns_of(pid: u32) -> Option<String> {
 /// The first cause is this work in this process, with the right loss; or there is no such cause.
 fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result<(), Wrong> {
     let Work { rule, culprit, .. } = work;
-    said::could_tell(&look.document, &[rule])?;
-    let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
+    report_checks::could_tell(&look.document, &[rule])?;
+    let causes =
+        report_checks::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
     let pid = script.pid().to_string();
     let is_its = |found: &&Value| found["rule"] == *rule || found["victim"]["id"] == pid.as_str();
     let Some(lost) = lost else {
@@ -142,7 +143,7 @@ fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result
         return Err(Wrong::accused(format!("not {} ({pid}) and {culprit}: {first}", script.name)));
     }
     let told = first["lost_s"].as_f64().unwrap_or_default();
-    match (told - lost).abs() <= bars::EXACT * lost {
+    match (told - lost).abs() <= thresholds::EXACT * lost {
         true => Ok(()),
         false => Err(Wrong::inexact(format!("{told:.2} s, by its own clock {lost:.2} s"))),
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Verb};
 use whyslow_faults::rounds::{self, Trouble, Verdict};
-use whyslow_faults::said::{self, Verb};
-use whyslow_faults::{Draw, Fence, Wrong, bars};
+use whyslow_faults::{Draw, Fence, Wrong, thresholds};
 
 use crate::script::Script;
 use crate::small::Small;
@@ -57,8 +57,9 @@ fn slept(title: &str) -> Option<f64> {
 /// The first cause names this process, the number of its failed calls, and the time that it slept between them, `rest` s each time; for the
 /// twin there is no such cause.
 fn judge(look: &Look, wanting: &Script, rest: f64, failed: Option<f64>) -> Result<(), Wrong> {
-    said::could_tell(&look.document, &[RULE])?;
-    let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
+    report_checks::could_tell(&look.document, &[RULE])?;
+    let causes =
+        report_checks::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
     let pid = wanting.pid().to_string();
     let is_its = |found: &&Value| found["rule"] == RULE || found["victim"]["id"] == pid.as_str();
     match (failed, causes.clone().next(), causes.clone().find(is_its)) {
@@ -74,9 +75,9 @@ fn judge(look: &Look, wanting: &Script, rest: f64, failed: Option<f64>) -> Resul
             let told = first["failed_calls"].as_f64().unwrap_or_default();
             let title = first["title"].as_str().unwrap_or_default();
             let (slept, rested) = (slept(title).unwrap_or_default(), failed * rest);
-            match (told - failed).abs() <= bars::EXACT * failed {
+            match (told - failed).abs() <= thresholds::EXACT * failed {
                 false => Err(Wrong::inexact(format!("{told} calls failed, by its own account {failed:.0}"))),
-                true if (slept - rested).abs() > bars::EXACT * rested => {
+                true if (slept - rested).abs() > thresholds::EXACT * rested => {
                     Err(Wrong::inexact(format!("it rested {rested:.2} s, and: {title}")))
                 }
                 true => Ok(()),

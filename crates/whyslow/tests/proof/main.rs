@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use whyslow_faults::bars;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
+use whyslow_faults::thresholds;
 
 mod advice;
 mod agents;
@@ -33,8 +33,8 @@ fn kept_in(suite: &str) -> PathBuf {
 /// Run whyslow for the usual window, with `args`.
 fn look(suite: &str, label: &str, args: &[&str]) -> Result<Look, Trouble> {
     std::fs::create_dir_all(kept_in(suite))?;
-    let length = format!("{}s", bars::WINDOW_S);
+    let length = format!("{}s", thresholds::WINDOW_S);
     let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
     let kept = kept_in(suite).join(format!("{label}.json"));
-    Look::now(&whyslow_faults::program!(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
+    Look::now(&whyslow_faults::program!(), &args, Duration::from_secs(thresholds::WINDOW_S), &kept)
 }

@@ -12,10 +12,10 @@ use serde_json::Value;
 use whyslow_faults::host::Calm;
 use whyslow_faults::ledger::Word;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Verb};
 use whyslow_faults::rounds::{self, Trouble, Verdict};
-use whyslow_faults::said::{self, Verb};
 use whyslow_faults::spec::Work;
-use whyslow_faults::{Draw, Fence, Victim, Wrong, bars};
+use whyslow_faults::{Draw, Fence, Victim, Wrong, thresholds};
 
 /// Rules that could report such a wait as a loss.
 const RULES: [&str; 3] = ["lock-wait", "disk-latency", "load-average"];
@@ -37,7 +37,7 @@ struct Own {
 fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
     let look = crate::look("own-work", label, args)?;
     look.is_sound(Verb::of(args))?;
-    said::could_tell(&look.document, &RULES)?;
+    report_checks::could_tell(&look.document, &RULES)?;
     Ok(look)
 }
 
@@ -82,7 +82,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
     // `Work::Vfork`, mode 2: the child computes.
     victim.ledger().word(Word::Mode).store(2, Ordering::Release);
     victim.go();
-    std::thread::sleep(bars::SETTLE);
+    std::thread::sleep(thresholds::SETTLE);
     let (began, before) = (Instant::now(), writes()?);
     let host = look(&["exam"], label)?;
     let written = (writes()? - before) / began.elapsed().as_secs_f64();

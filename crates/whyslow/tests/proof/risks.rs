@@ -16,10 +16,10 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::expected::{Answer, Expected, Facts, Never, Proof, Section};
 use whyslow_faults::ledger::Fact;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{KILLS, Sight, Verb};
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::said::{KILLS, Sight, Verb};
 use whyslow_faults::spec::{Network, Work};
-use whyslow_faults::{Draw, Fence, Victim, bars};
+use whyslow_faults::{Draw, Fence, Victim, thresholds};
 
 mod bpf;
 mod stand_ins;
@@ -113,7 +113,7 @@ fn root_a_cgroup_with_hardly_room_for_a_task_is_a_risk() {
         let work = Work::Few { tasks: sleepers, idle_us: draw.between(50, 400) * 1000 };
         let victim = Victim::spawn(fence.spec(&group, &comm, 1, work))?;
         victim.go();
-        std::thread::sleep(bars::SETTLE);
+        std::thread::sleep(thresholds::SETTLE);
         let now = group.tasks()?;
         let limit = if healthy { now * 2 } else { now + draw.between(0, now / 12) };
         group.set_pids_limit(limit)?;
@@ -166,7 +166,7 @@ fn root_processes_that_the_kernel_kills_for_their_memory_are_told() {
             draw.between(1, 3)
         );
         let program = Ends(program(fence, &group, &name, &script)?);
-        std::thread::sleep(bars::SETTLE);
+        std::thread::sleep(thresholds::SETTLE);
         let before = group.oom_kills()?;
         let look = look(label)?;
         let kills = group.oom_kills()? - before;
@@ -199,13 +199,13 @@ fn root_who_reads_statistics_files_all_day_is_a_risk() {
         let work = Work::ReadWhole { file, rest_us: draw.between(5, 40) };
         let victim = Victim::spawn(fence.spec(&group, &comm, draw.between(3, 5), work))?;
         victim.go();
-        std::thread::sleep(bars::SETTLE);
+        std::thread::sleep(thresholds::SETTLE);
         let (before, began) = (in_reads(&victim), Instant::now());
         let look = look(label)?;
         let used = (in_reads(&victim) - before) / began.elapsed().as_secs_f64();
         println!("{statistics}: {used:.2} of a CPU in reads");
         let says = vec![comm, format!("pid {}", victim.pid())];
-        let cpu = Some(used * bars::WINDOW_S as f64);
+        let cpu = Some(used * thresholds::WINDOW_S as f64);
         Ok((Made { rule: "monitoring-agent", healthy, cpu, ..Made::default() }, says, None, look))
     });
 }
@@ -221,7 +221,7 @@ fn root_a_connection_that_loses_segments_is_a_risk() {
         spec.network = Network::Own;
         let victim = Victim::spawn(spec)?;
         victim.go();
-        std::thread::sleep(bars::SETTLE);
+        std::thread::sleep(thresholds::SETTLE);
         let place = fs::read_link(format!("/proc/{}/ns/net", victim.pid()))?;
         let inode = place.to_string_lossy().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
         let before = retransmitted(victim.pid())?;

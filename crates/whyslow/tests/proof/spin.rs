@@ -1,6 +1,6 @@
 //! Programs that spin and programs that work, on the live kernel: whyslow against the programs' own clocks.
 //!
-//! Each test starts one program of the set (crates/faults), alone or beside 20 busy processes, and runs whyslow for `bars::WINDOW_S`
+//! Each test starts one program of the set (crates/faults), alone or beside 20 busy processes, and runs whyslow for `thresholds::WINDOW_S`
 //! seconds. whyslow must find a spinner: the process, its threads and runtime, and the reclaimable CPU time. It must not accuse an
 //! honest program. Each row of the table shows what was reported and what was true; all rows are kept under `target/*/tmp/spin`, with
 //! whyslow's documents.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::table::Cgroup;
 
-use super::{NOTICEABLE, Stood, bit, bitten};
+use super::{NOTICEABLE, ThrottledTime, is_throttled, throttled_ratio};
 use crate::cpu::fair::MAX_DEPTH;
 use crate::cpu::loss::{FairShareModel, Lift};
 use crate::hashing::Table;
@@ -40,9 +40,9 @@ impl Held<'_> {
 /// Whether one of these quotas, or nested ones together, ran out so often that tasks noticed it. If several are used up at the same
 /// time, the kernel counts the one that it finds first (kernel/sched/fair.c, throttle_cfs_rq), and while a group is throttled no group
 /// below it can use up its own quota. Where counters have no value at the begin of the window, the waits of the tasks are used.
-fn are_noticed(fair: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
+fn are_noticed(fair: &FairShareModel<'_>, stood: &ThrottledTime, (path, tasks): &Class<'_>) -> bool {
     let noticed = NOTICEABLE.ratio();
-    if path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= noticed {
+    if path.iter().map(|group| throttled_ratio(group).ratio()).sum::<f64>() >= noticed {
         return true;
     }
     let tasks = || tasks.iter().filter_map(|at| fair.tasks().get(*at));
@@ -59,7 +59,7 @@ pub(crate) const MOST_CLASSES: usize = 512;
 /// examined.
 pub(super) fn held<'r>(
     fair: &FairShareModel<'_>,
-    stood: &Stood,
+    stood: &ThrottledTime,
     cgroups: &'r [Cgroup],
     least_ns: f64,
 ) -> (Vec<Held<'r>>, bool) {
@@ -175,7 +175,7 @@ fn must_change<'r>(
         below.get(&group.id).is_none_or(|all| would(all, path) <= (1.0 + ADDS) * quota)
     };
     let mut needed = path.to_vec();
-    needed.sort_by(|a, b| bit(a).cmp(&bit(b)).then(tightness(b).total_cmp(&tightness(a))));
+    needed.sort_by(|a, b| is_throttled(a).cmp(&is_throttled(b)).then(tightness(b).total_cmp(&tightness(a))));
     // Below one quota the ideal scheduler shares by weight, but the kernel gives to the task that runs first until the quota is used up:
     // a task that had less than its share by weight was held back all the same.
     let got: f64 = tasks.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.exec_ns as f64).sum();

@@ -16,16 +16,16 @@ pub const MS: u64 = 1_000_000;
 
 /// What waits are for, by the innermost frame: (frame, reason, words, class, state).
 const WAITS: [(&str, Reason, &str, Class, State); 10] = [
-    ("mutex_lock", Reason::Lock, "a mutex", Class::Held, State::Blocked),
-    ("futex_wait", Reason::Futex, "a futex", Class::Held, State::Sleep),
-    ("do_wait", Reason::Child, "a child to end", Class::Needed, State::Sleep),
-    ("flush_work", Reason::Work, "a work item", Class::Needed, State::Blocked),
-    ("pipe_read", Reason::Pipe, "a pipe", Class::Handed, State::Sleep),
-    ("ep_poll", Reason::Epoll, "events", Class::Handed, State::Sleep),
-    ("nanosleep", Reason::Timer, "its own sleep", Class::Voluntary, State::Sleep),
+    ("mutex_lock", Reason::Lock, "a mutex", Class::Lock, State::Blocked),
+    ("futex_wait", Reason::Futex, "a futex", Class::Lock, State::Sleep),
+    ("do_wait", Reason::Child, "a child to end", Class::Dependency, State::Sleep),
+    ("flush_work", Reason::Work, "a work item", Class::Dependency, State::Blocked),
+    ("pipe_read", Reason::Pipe, "a pipe", Class::Idle, State::Sleep),
+    ("ep_poll", Reason::Epoll, "events", Class::Idle, State::Sleep),
+    ("nanosleep", Reason::Timer, "its own sleep", Class::Timer, State::Sleep),
     ("io_schedule", Reason::BlockIo, "vda", Class::Device, State::Io),
     ("schedule", Reason::Unknown, "something", Class::Unknown, State::Blocked),
-    ("pause", Reason::Signal, "a signal", Class::Handed, State::Sleep),
+    ("pause", Reason::Signal, "a signal", Class::Idle, State::Sleep),
 ];
 
 /// The judge of these hosts.
@@ -34,7 +34,7 @@ pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
         return WaitKind {
             reason: Thing::ThreadEnd.reason(),
             detail: Thing::ThreadEnd.into(),
-            class: Class::Needed,
+            class: Class::Dependency,
         };
     }
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);

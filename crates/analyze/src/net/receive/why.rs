@@ -113,7 +113,7 @@ fn wait(ev: &Evidence<'_>, why: &mut Why<'_>) {
     let mut by_kind: BTreeMap<Detail, (u64, bool)> = BTreeMap::new();
     for span in ev.spans().unwrap_or_default().iter().filter(|s| s.pid == why.thread.pid).filter(is_state) {
         let kind = wait_reasons::of(span, stacks);
-        let is_idle = matches!(kind.class, Class::Handed | Class::Peer);
+        let is_idle = matches!(kind.class, Class::Idle | Class::Peer);
         let entry = by_kind.entry(kind.detail).or_insert((0, is_idle));
         entry.0 = entry.0.saturating_add(span.woken_ns.saturating_sub(span.at_ns).max(span.sampled_wait_ns));
     }

@@ -95,7 +95,7 @@ fn why(
         _ if HALTED.contains(&did.reason) => Some(Blame::Halted),
         _ if is_copy(ev, chain) => None,
         // A thread that only wakes up by timeout does not sleep with the lock: another thread may hold the lock by then.
-        Some(Class::Voluntary) => {
+        Some(Class::Timer) => {
             let sleeps = is_locked && did.detail == Detail::Thing(Thing::OwnSleep);
             (sleeps || is_anothers()).then_some(Blame::Sleeps)
         }

@@ -19,7 +19,7 @@ pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
         let stack = [Stack { id: 0, kernel: wait.kernel.clone(), user: Vec::new() }];
         let row = Span { stack: Some(0), state: State::Sleep, ..Span::default() };
         let class = wait_reasons::of(&row, &Stacks::of(&stack)).class;
-        if matches!(class, Class::Needed | Class::Held | Class::Device | Class::Limit) {
+        if matches!(class, Class::Dependency | Class::Lock | Class::Device | Class::Limit) {
             let sum = needed.entry(wait.pid).or_default();
             *sum = sum.saturating_add(wait.ns);
         }

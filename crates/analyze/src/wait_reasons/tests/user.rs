@@ -6,29 +6,29 @@ use super::*;
 fn futexes_that_somebody_holds_and_those_that_somebody_signals() {
     const WAIT: &str = "futex_do_wait __futex_wait futex_wait do_futex";
     let cases = [
-        ([0, 0x80, 2, 0], Held),
-        ([0, 0x80, 2, 0x7f00], Held),
-        ([0, 0x80, 0, 0], Handed),
-        ([0, 0x80, 1, 0], Handed),
+        ([0, 0x80, 2, 0], Lock),
+        ([0, 0x80, 2, 0x7f00], Lock),
+        ([0, 0x80, 0, 0], Idle),
+        ([0, 0x80, 1, 0], Idle),
         // A condition variable of glibc 2.41, whose count happens to be 2.
-        ([0, 0x189, 2, 0], Handed),
+        ([0, 0x189, 2, 0], Idle),
         // Rust's RwLock, held by a writer; a reader's word of many readers.
-        ([0, 0x89, 0x7fff_ffff, 0], Held),
-        ([0, 0x89, 0x4000_0003, 0], Handed),
+        ([0, 0x89, 0x7fff_ffff, 0], Lock),
+        ([0, 0x89, 0x4000_0003, 0], Idle),
         // A condition variable of Rust std with a timeout, whose count happens to be 2.
-        ([0, 0x89, 2, 0x7f00], Handed),
+        ([0, 0x89, 2, 0x7f00], Idle),
         // A parked thread of Rust std.
-        ([0, 0x89, 0xffff_ffff, 0], Handed),
+        ([0, 0x89, 0xffff_ffff, 0], Idle),
         // Waiters bit without an owner: an event count.
-        ([0, 0x80, 0x8000_0000, 0], Handed),
-        ([0, 13, 0, 0], Held),
+        ([0, 0x80, 0x8000_0000, 0], Idle),
+        ([0, 13, 0, 0], Lock),
     ];
     for (args, class) in cases {
         let wait = called(202, args, WAIT);
         assert_eq!(brief(&wait), ("futex", class), "{args:x?}");
     }
-    assert_eq!(brief(&called(455, [0, 2, u64::MAX, 0x82], "futex_do_wait __futex_wait")).1, Held);
-    assert_eq!(brief(&called(449, [0x7f00, 2, 0, 0], "futex_wait_multiple __do_sys_futex_waitv")).1, Handed);
+    assert_eq!(brief(&called(455, [0, 2, u64::MAX, 0x82], "futex_do_wait __futex_wait")).1, Lock);
+    assert_eq!(brief(&called(449, [0x7f00, 2, 0, 0], "futex_wait_multiple __do_sys_futex_waitv")).1, Idle);
     let owned = called(202, [0, 0, 0xc000_1801, 0], WAIT);
     assert_eq!(futex_owner(&owned.0), Some(0x1801), "the owner-died bit is not the owner's");
     assert_eq!(futex_owner(&called(202, [0, 0x80, 2, 0], WAIT).0), None);
@@ -39,11 +39,11 @@ fn user_functions_say_more_than_the_word() {
     let mut rwlock = called(202, [0, 0x189, 2, 0], "futex_do_wait do_futex");
     rwlock.1[0].user =
         vec!["__futex_abstimed_wait_common".into(), "pthread_rwlock_wrlock@@GLIBC_2.34".into()];
-    assert_eq!(reported(&rwlock).class, Held);
+    assert_eq!(reported(&rwlock).class, Lock);
     let mut condvar = called(202, [0, 0x89, 2, 0], "futex_do_wait do_futex");
     condvar.1[0].user =
         vec!["syscall".into(), "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout".into()];
-    assert_eq!(reported(&condvar).class, Handed);
+    assert_eq!(reported(&condvar).class, Idle);
 }
 
 #[test]
@@ -76,27 +76,27 @@ fn a_timeout_is_a_wish_only_if_a_timer_ended_it() {
             Context::Hardirq,
             "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt",
         );
-        assert_eq!(reported(&by_timer).class, Voluntary, "{nr}");
+        assert_eq!(reported(&by_timer).class, Timer, "{nr}");
         let mut by_device = called(nr, args, text);
         woken_by(&mut by_device, Context::Hardirq, "try_to_wake_up __wake_up vfio_msihandler");
-        assert_eq!(reported(&by_device).class, Handed, "{nr}");
+        assert_eq!(reported(&by_device).class, Idle, "{nr}");
         let mut by_task = called(nr, args, text);
         woken_by(&mut by_task, Context::Task, "");
-        assert_eq!(reported(&by_task).class, Handed, "{nr}");
+        assert_eq!(reported(&by_task).class, Idle, "{nr}");
         let mut untold = called(nr, args, text);
         woken_by(&mut untold, Context::Hardirq, "");
-        assert_eq!(reported(&untold).class, Voluntary, "{nr}: hard interrupts are timers, as a rule");
+        assert_eq!(reported(&untold).class, Timer, "{nr}: hard interrupts are timers, as a rule");
     }
     let mut forever = called(232, [3, 0, 1, 0xffff_ffff], "ep_poll do_epoll_wait");
     woken_by(&mut forever, Context::Hardirq, "");
-    assert_eq!(reported(&forever).class, Handed);
+    assert_eq!(reported(&forever).class, Idle);
 }
 
 #[test]
 fn a_socket_with_a_peer_is_the_peers_and_one_without_is_anybodys() {
     let mut wait =
         called(0, [4, 0, 0, 0], "wait_woken sk_wait_data tcp_recvmsg_locked tcp_recvmsg sock_recvmsg");
-    assert_eq!(reported(&wait).class, Handed);
+    assert_eq!(reported(&wait).class, Idle);
     let peer = Some("10.0.0.1:5432".to_owned());
     wait.0.target = Some(Target { fd: 4, kind: "socket".into(), peer, ..Target::default() });
     let peer = reported(&wait);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use whyslow_faults::draw::Draw;
 use whyslow_faults::fence::Fence;
 use whyslow_faults::look::Look;
-use whyslow_faults::said::Verb;
-use whyslow_faults::{bars, rounds};
+use whyslow_faults::report_checks::Verb;
+use whyslow_faults::{rounds, thresholds};
 
 use super::{text, whyslow};
 
@@ -58,8 +58,8 @@ fn root_an_exam_beside_four_workers_of_one_file_lock_is_answered_in_time() {
     let workers = four_workers(&fence, &mut draw);
     let (mut child, mut out) = spawned(Command::new(&workers[0]).args(&workers[1..]));
     let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("four-workers.json");
-    let length = Duration::from_secs(bars::WINDOW_S);
-    let args = ["exam", "--for", &format!("{}s", bars::WINDOW_S), "--json"];
+    let length = Duration::from_secs(thresholds::WINDOW_S);
+    let args = ["exam", "--for", &format!("{}s", thresholds::WINDOW_S), "--json"];
     let look = Look::now(&whyslow_faults::program!(), &args, length, &kept).unwrap();
     look.is_sound(Verb::Exam).unwrap();
     heard(&mut out, "over\n");
@@ -145,7 +145,11 @@ fn root_a_run_of_four_workers_of_one_file_lock_is_answered_in_time() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let late = over.elapsed();
     rounds::say(&format!("run answered {late:.2?} after its command, seed {}", draw.seed()));
-    assert!(late <= bars::patient(bars::ANSWER_WITHIN), "{late:?} after the end, seed {}", draw.seed());
+    assert!(
+        late <= thresholds::patient(thresholds::ANSWER_WITHIN),
+        "{late:?} after the end, seed {}",
+        draw.seed()
+    );
     let document = super::document(document.trim_start());
     let flock = document["calls"].to_string().contains("flock");
     assert!(flock, "the workers were not followed: {}", document["calls"]);

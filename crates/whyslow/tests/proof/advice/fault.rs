@@ -10,7 +10,7 @@ use serde_json::Value;
 use whyslow_faults::host::Calm;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, bars};
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, thresholds};
 
 use crate::advice::shows::{Shown, shows};
 
@@ -35,9 +35,9 @@ pub fn run(kind: Kind) {
 fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let fence = Fence::enter()?;
     let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, Form::Fault, draw)?;
-    scenario.work_without(bars::WITHOUT);
+    scenario.work_without(thresholds::WITHOUT);
     scenario.impose()?;
-    std::thread::sleep(bars::SETTLE);
+    std::thread::sleep(thresholds::SETTLE);
     let calm = Calm::watch(Some(fence.top()))?;
     let look = crate::look("advice", label, &["exam"])?;
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
@@ -45,11 +45,11 @@ fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let finding = findings.into_iter().find(|f| f["rule"] == kind.rule() && f["kind"] == "cause");
     let shown = finding.as_ref().map(all_shown).transpose()?;
     scenario.lift()?;
-    scenario.work_without(bars::WITHOUT);
+    scenario.work_without(thresholds::WITHOUT);
     let truth = scenario.truth(look.window);
     let (Some(finding), Some(shown)) = (finding, shown) else {
         let what = format!("{scenario}: {truth}: not found, see {}", look.kept.display());
-        let is_void = truth.share() < bars::A_FAULT || disturbed.is_some();
+        let is_void = truth.share() < thresholds::A_FAULT || disturbed.is_some();
         return Ok(if is_void { Verdict::Again(what) } else { Verdict::Wrong(Wrong::missed(what)) });
     };
     Ok(match shows(kind, &finding, &shown) {

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use whyslow_faults::expected::{Answer, Captured, Expected, Facts, Never, Proof, Without};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::{Form, bars};
+use whyslow_faults::{Form, thresholds};
 
 use crate::days::day::Cell;
 use crate::days::judge::Made;
@@ -49,8 +49,12 @@ impl Capture {
         let (is_fault, what) =
             (made.cell.form == Form::Fault, format!("{}; its victims' pieces of work a second", made.said));
         let proof = match is_fault {
-            true => Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - bars::A_FAULT)),
-            false => Proof::stays(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - bars::NO_FAULT)),
+            true => {
+                Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - thresholds::A_FAULT))
+            }
+            false => {
+                Proof::stays(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - thresholds::NO_FAULT))
+            }
         };
         let names = [("victim", made.whose.join("|")), ("culprit", made.blame.join("|"))];
         let names: BTreeMap<String, String> =
@@ -59,7 +63,7 @@ impl Capture {
             rank: 1,
             rules: made.rules.iter().map(ToString::to_string).collect(),
             names: vec!["{victim}".to_owned(), "{culprit}".to_owned()],
-            lost: Some([1.0 - bars::EXACT, 1.0 + bars::EXACT]),
+            lost: Some([1.0 - thresholds::EXACT, 1.0 + thresholds::EXACT]),
             ..Answer::default()
         };
         Captured {

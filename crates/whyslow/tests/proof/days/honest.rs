@@ -10,10 +10,10 @@ use whyslow_faults::honest::Compile;
 use whyslow_faults::host::{self, Calm};
 use whyslow_faults::look::Look;
 use whyslow_faults::programs::{Programs, is_here};
+use whyslow_faults::report_checks::{self, Sight, Verb};
 use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
-use whyslow_faults::said::{self, Sight, Verb};
 use whyslow_faults::wrong::{Sort, Wrong};
-use whyslow_faults::{Draw, Fence, bars};
+use whyslow_faults::{Draw, Fence, thresholds};
 
 use crate::days::judge::{context, findings, is_one};
 
@@ -71,7 +71,7 @@ pub struct Worked {
 /// Judge a document about it.
 pub fn judge(worked: &Worked, look: &Look) -> Verdict {
     let sound = look.is_sound(Verb::Exam).and_then(|()| {
-        said::could_tell(&look.document, &["full-cpus"])?;
+        report_checks::could_tell(&look.document, &["full-cpus"])?;
         Ok(worked.sight.is_in(&look.document)?)
     });
     let right = match is_right(worked, look) {
@@ -135,7 +135,7 @@ fn once(load: Load, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
         }
     }
     println!("{load}: {said}");
-    std::thread::sleep(bars::SETTLE);
+    std::thread::sleep(thresholds::SETTLE);
     judged(load, &fence, (&group, &pids), said, label)
 }
 

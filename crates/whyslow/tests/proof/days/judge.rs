@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Sight, Verb};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said::{self, Sight, Verb};
 use whyslow_faults::wrong::{Sort, Wrong};
-use whyslow_faults::{Form, Truth, bars};
+use whyslow_faults::{Form, Truth, thresholds};
 
 use crate::days::day::Cell;
 
@@ -42,8 +42,8 @@ impl Made {
     fn is_not_made(&self) -> Option<String> {
         let share = self.truth.share();
         match self.cell.form {
-            Form::Fault => (share < bars::A_FAULT).then(|| "it lost little".to_owned()),
-            _ => (share > bars::NO_FAULT).then(|| "it lost something".to_owned()),
+            Form::Fault => (share < thresholds::A_FAULT).then(|| "it lost little".to_owned()),
+            _ => (share > thresholds::NO_FAULT).then(|| "it lost something".to_owned()),
         }
     }
 
@@ -80,7 +80,7 @@ impl Made {
             && is_one(&blame["victim"], &self.whose)
             && is_one(&blame["culprit"], &self.blame)
             && self.rules.iter().any(|rule| blame["rule"] == *rule)
-            && more <= bars::EXACT * self.truth.lost_s()
+            && more <= thresholds::EXACT * self.truth.lost_s()
     }
 
     /// Whether it belongs to the test, or is the whole host.
@@ -105,8 +105,8 @@ impl Made {
             return Err(Wrong::inexact(format!("not a word of {:?}: {}", self.says, first["title"])));
         }
         let (told, truth) = (lost(first), self.truth.lost_s());
-        if (told - truth).abs() > bars::EXACT * truth {
-            let percent = bars::EXACT * 100.0;
+        if (told - truth).abs() > thresholds::EXACT * truth {
+            let percent = thresholds::EXACT * 100.0;
             return Err(Wrong::inexact(format!(
                 "lost {told:.2} s is not within {percent:.0} % of {truth:.2} s"
             )));
@@ -160,7 +160,7 @@ pub fn judge(made: &Made, look: &Look) -> Verdict {
     let context = || format!("{}; truth: {}; {}", made.said, made.truth, context(look));
     let sound = || {
         look.is_sound(Verb::Exam)?;
-        said::could_tell(&look.document, made.rules)?;
+        report_checks::could_tell(&look.document, made.rules)?;
         Ok::<_, Wrong>(made.sight.is_in(&look.document)?)
     };
     // A false accusation counts even where whyslow was not able to observe.

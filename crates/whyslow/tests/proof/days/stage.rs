@@ -10,7 +10,7 @@ use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::spec::{Place, Work};
-use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock, host};
+use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, clock, host, thresholds};
 
 use crate::days::capture::{self, Capture};
 use crate::days::day::{Cell, Day};
@@ -172,9 +172,9 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     println!("{cell}: {}{}", stage.said, if crowd.is_some() { ", on a busy host" } else { "" });
     stage.victim.go();
     stage.victim.until_it_moves()?;
-    let without = clock::span_of(bars::WITHOUT);
+    let without = clock::span_of(thresholds::WITHOUT);
     (stage.begin)()?;
-    std::thread::sleep(bars::SETTLE);
+    std::thread::sleep(thresholds::SETTLE);
     let cpu = stage.group.cpu_used()?;
     let calm = Calm::watch(Some(fence.top()))?;
     let capture = Capture::of(cell)?;

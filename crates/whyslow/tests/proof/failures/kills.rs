@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use whyslow_faults::look::Look;
 use whyslow_faults::programs::Programs;
+use whyslow_faults::report_checks::{self, Verb};
 use whyslow_faults::rounds::{self, Verdict};
-use whyslow_faults::said::{self, Verb};
-use whyslow_faults::{Fence, Wrong, bars};
+use whyslow_faults::{Fence, Wrong, thresholds};
 
 const RULE: &str = "oom-kill";
 
 /// The first cause names the group whose processes were killed, the number of kills, the limit, and what filled it; for the twin there is
 /// no such cause.
 fn judge(look: &Look, group: &str, kills: f64) -> Result<(), Wrong> {
-    said::could_tell(&look.document, &[RULE])?;
-    let causes: Vec<&Value> =
-        said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause").collect();
+    report_checks::could_tell(&look.document, &[RULE])?;
+    let causes: Vec<&Value> = report_checks::list(&look.document, "findings")?
+        .iter()
+        .filter(|found| found["kind"] == "cause")
+        .collect();
     let told = causes.iter().find(|found| found["rule"] == RULE);
     let Some(found) = told else {
         return if kills > 0.0 { Err(Wrong::missed("no kill is reported")) } else { Ok(()) };
@@ -31,7 +33,7 @@ fn judge(look: &Look, group: &str, kills: f64) -> Result<(), Wrong> {
     let count =
         title.strip_prefix("the kernel killed ").and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
     // One kill more or less at each end of the window.
-    let is_counted = count.is_some_and(|told| (told - kills).abs() <= (bars::EXACT * kills).max(2.0));
+    let is_counted = count.is_some_and(|told| (told - kills).abs() <= (thresholds::EXACT * kills).max(2.0));
     let says = ["reached its memory limit of", "heap"];
     match is_counted && says.iter().all(|words| title.contains(words)) {
         true => Ok(()),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use whyslow_faults::report_checks::{KILLS, Sight, Verb};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said::{KILLS, Sight, Verb};
 use whyslow_faults::stand_in::{self, Subject, cause};
 use whyslow_faults::trial::{self, Trial};
 use whyslow_faults::wrong::Sort;

@@ -1,7 +1,7 @@
 //! Whether a document about clients and services is right. No I/O: takes a document and the programs' own clocks, returns a verdict.
 
 use serde_json::Value;
-use whyslow_faults::{Wrong, said};
+use whyslow_faults::{Wrong, report_checks};
 
 /// Largest difference between a share and the programs' own clocks, as a part of the wall time.
 const POINTS: f64 = 0.10;
@@ -151,7 +151,7 @@ pub fn of_idle(document: &Value, others: &str) -> Result<(), Wrong> {
 
 /// The list must be present, and empty where there is no chain.
 fn all_chains(document: &Value) -> Result<&[Value], Wrong> {
-    said::has_its_probes(document)?;
+    report_checks::has_its_probes(document)?;
     Ok(document["chains"].as_array().map_or(&[][..], Vec::as_slice))
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::{self, Sight};
 use whyslow_faults::rounds;
-use whyslow_faults::said::{self, Sight};
 use whyslow_faults::spinners::{Program, Told};
 use whyslow_faults::wrong::{Sort, Wrong};
 
@@ -126,8 +126,8 @@ impl Made {
 /// The row of the table, with its error; `None` where the cell was not made.
 pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
     let could_look = look
-        .is_sound(said::Verb::Exam)
-        .and_then(|()| said::could_tell(&look.document, &["spin"]))
+        .is_sound(report_checks::Verb::Exam)
+        .and_then(|()| report_checks::could_tell(&look.document, &["spin"]))
         .and_then(|()| Ok(made.sight.is_in(&look.document)?));
     let all = accusations(&look.document);
     let about = |who: Whom| all.iter().find(|each| made.whom(each) == who);

@@ -7,8 +7,8 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
+use whyslow_faults::report_checks::Sight;
 use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
-use whyslow_faults::said::Sight;
 use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
 use whyslow_faults::{Draw, Fence};
 

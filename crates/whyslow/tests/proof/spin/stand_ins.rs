@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use whyslow_faults::report_checks::{Sight, Verb};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said::{Sight, Verb};
 use whyslow_faults::spinners::Told;
 use whyslow_faults::stand_in::{self, Subject, cause};
 use whyslow_faults::trial::{self, Trial};

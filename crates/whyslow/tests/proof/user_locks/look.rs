@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::user_lock::{Held, Plan, Shape};
-use whyslow_faults::{Draw, Fence, Wrong, bars, said, sys};
+use whyslow_faults::{Draw, Fence, Wrong, report_checks, sys, thresholds};
 
 use crate::user_locks::Cell;
 use crate::user_locks::judge::{Made, judge};
@@ -58,12 +58,12 @@ fn ran(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
         .stderr(File::create(kept.with_extension("stderr"))?)
         .spawn()?;
     let mut child = Reaped(child);
-    if !sys::ends_within(child.0.id(), bars::patient(ENDS_WITHIN))? {
+    if !sys::ends_within(child.0.id(), thresholds::patient(ENDS_WITHIN))? {
         return Err(Wrong::missed("whyslow run did not end").into());
     }
     let status = child.0.wait()?.code();
     let look = Look::read(kept, status, ENDS_WITHIN)?;
-    said::has_its_probes(&look.document)?;
+    report_checks::has_its_probes(&look.document)?;
     let waited = plan.waited()?;
     Ok(Made { plan, beside: None, waited: Some(waited), document: look.document })
 }
@@ -82,7 +82,7 @@ fn started(plan: &Plan) -> Result<Reaped, Trouble> {
     let (name, value) = plan.environment()?;
     let program = Command::new(std::env::current_exe()?).env(name, value).stdin(Stdio::null()).spawn()?;
     let program = Reaped(program);
-    let until = Instant::now() + bars::patient(ENDS_WITHIN);
+    let until = Instant::now() + thresholds::patient(ENDS_WITHIN);
     while !plan.has_begun() {
         if Instant::now() > until {
             return Err("it does not begin".into());
@@ -96,7 +96,7 @@ fn on_whole_host(plan: Plan, beside: Option<Plan>, kept: &std::path::Path) -> Re
     let _programs = std::iter::once(&plan).chain(&beside).map(started).collect::<Result<Vec<_>, _>>()?;
     let length = format!("{}s", LENGTH.as_secs());
     let look = Look::now(&whyslow(), &["chains", "--for", &length, "--json"], LENGTH, kept)?;
-    said::has_its_probes(&look.document)?;
+    report_checks::has_its_probes(&look.document)?;
     Ok(Made { plan, beside, waited: None, document: look.document })
 }
 

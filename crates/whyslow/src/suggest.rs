@@ -5,7 +5,7 @@
 const ALIKE: f64 = 0.7;
 
 /// The known name that is nearest to `asked`: by its letters, else by its words.
-pub fn nearest<'n>(asked: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
+pub fn suggest<'n>(asked: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     let letters = letters(asked);
     let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&letters, &self::letters(name));
     let by_letters = known.clone().map(|name| (name, likeness(name))).filter(|(_, alike)| *alike >= ALIKE);
@@ -31,10 +31,10 @@ fn shared(name: &str, asked: &str) -> usize {
 mod tests {
     use whyslow_analyze::rules::ALL;
 
-    use super::nearest;
+    use super::suggest;
 
     fn rule(asked: &str) -> Option<&'static str> {
-        nearest(asked, ALL.iter().map(|rule| rule.id))
+        suggest(asked, ALL.iter().map(|rule| rule.id))
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Link, Plan};
-use crate::bars::slack_s;
 use crate::clock::Span;
 use crate::ledger::Ledger;
+use crate::thresholds::slack_s;
 
 /// What a thread records, with the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a time in seconds is within these bounds, give or take `bars::slack_s`.
+    /// Whether a time in seconds is within these bounds, give or take `thresholds::slack_s`.
     #[must_use]
     pub fn hold(&self, seconds: f64) -> bool {
         self.meet(seconds, seconds)

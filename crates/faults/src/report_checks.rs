@@ -345,5 +345,5 @@ impl Sight {
 const LONG: usize = 8;
 
 #[cfg(test)]
-#[path = "said_tests.rs"]
+#[path = "report_checks_tests.rs"]
 mod tests;

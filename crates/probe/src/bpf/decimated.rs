@@ -1,16 +1,16 @@
 //! A list that never gets longer than it may: when it is full, every second one is dropped.
 
 /// The list.
-pub struct Thinned<T> {
+pub struct Decimated<T> {
     kept: Vec<T>,
     most: usize,
     let_go: u64,
 }
 
-impl<T> Thinned<T> {
+impl<T> Decimated<T> {
     /// Of no more than `most`.
     pub fn of(most: usize) -> Self {
-        Thinned { kept: Vec::new(), most, let_go: 0 }
+        Decimated { kept: Vec::new(), most, let_go: 0 }
     }
 
     /// Add one.
@@ -35,11 +35,11 @@ impl<T> Thinned<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Thinned;
+    use super::Decimated;
 
     #[test]
     fn of_too_many_some_of_all_times_are_kept_and_the_rest_are_counted() {
-        let mut list = Thinned::of(100);
+        let mut list = Decimated::of(100);
         (0..10_000u64).for_each(|one| list.note(one));
         let (kept, let_go) = list.take();
         assert!(kept.len() <= 100 && kept.len() > 50, "{}", kept.len());
