@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_made_again_and_what_fails_leaves_nothing() {
+    fn existing_directory_is_not_made_again_and_a_failed_one_leaves_nothing() {
         let shelf = tempfile::tempdir().expect("a directory");
         let make = |name: &str, text: &str| {
             directory(shelf.path(), name, |dir| fs::write(dir.join("file"), text)).expect("a directory")
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_driver_left_is_removed() {
+    fn workroom_of_a_killed_driver_is_removed() {
         let shelf = tempfile::tempdir().expect("a directory");
         // Above the highest pid that a kernel gives.
         let dead = shelf.path().join(format!("{PART}4194305-x"));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_must_be_there() {
+    fn probe_missing_from_a_new_page_is_lost() {
         assert_eq!(compare("", PAGE), Verdict::New(3));
         assert_eq!(compare(PAGE, PAGE), Verdict::Same(3));
         let worse = PAGE.replace("ok    BPF: task list", "lost  BPF: task list");

@@ -181,7 +181,7 @@ mod tests {
                        a/one.ko: a/two.ko\na/two.ko: a/one.ko\n";
 
     #[test]
-    fn what_is_needed_comes_first_and_the_nearest_last() {
+    fn dependencies_come_before_the_module_that_needs_them() {
         let index = index(DEP, "alias pci:v00001AF4d* nothing\nalias fs-9p 9p\n");
         let order = ["netfs", "9pnet", "9p"].map(str::to_owned).to_vec();
         assert_eq!(index.resolve("9p"), Ok(order.clone()));

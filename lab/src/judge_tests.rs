@@ -60,7 +60,7 @@ fn verdict(script: &Script, causes: &[Value]) -> Verdict {
 }
 
 #[test]
-fn what_is_asked_is_found() {
+fn expected_cause_is_found_whole_or_in_parts() {
     assert_eq!(verdict(&asks(""), &[cause("cpu-quota", "/abc/def", 10.0)]), Verdict::Found);
     // In parts.
     let parts = [cause("cpu-quota", "/abc/def", 6.0), cause("cpu-quota", "/abc/def", 4.0)];
@@ -68,7 +68,7 @@ fn what_is_asked_is_found() {
 }
 
 #[test]
-fn what_is_not_reported_is_missed_and_what_is_not_reported_right_is_inexact() {
+fn absent_cause_is_missed_and_wrong_amount_or_rank_is_inexact() {
     let word = |causes: &[Value]| verdict(&asks("\n[never]\n"), causes).word();
     assert_eq!(word(&[]), "missed");
     assert_eq!(word(&[cause("cpu-quota", "/abc/def", 5.0)]), "inexact");
@@ -83,7 +83,7 @@ fn what_is_not_reported_is_missed_and_what_is_not_reported_right_is_inexact() {
 
 /// A match anywhere in the text is not enough: a part of a path is another cgroup, and a culprit is not a victim.
 #[test]
-fn whoever_lost_is_told_by_its_id() {
+fn victim_matches_by_its_whole_id() {
     let asks = script("[[answer]]\nrules = [\"cpu-quota\"]\nvictim = \"/x|{group}\"\n");
     let waits = script("[[answer]]\nrules = [\"cpu-quota\"]\nwaiter = \"cat\"\n");
     let right = cause("cpu-quota", "/abc/def", 10.0);
@@ -136,7 +136,7 @@ fn a_fault_without_proof_is_failed_whatever_was_said() {
 }
 
 #[test]
-fn what_a_crowded_host_spoilt_is_made_again_and_nothing_else_is() {
+fn verdict_spoilt_by_a_crowded_host_counts_as_unmade() {
     let crowded = || Some("others used 16 %".to_owned());
     for wrong in [Verdict::Found, Verdict::Wrong(Wrong::accused("CPU 1 is slow"))] {
         assert_eq!(wrong.clone().or_of_a_crowded_host(None), wrong);

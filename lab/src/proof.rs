@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_made_until_it_is_settled_and_nothing_else_is_made_again() {
+    fn failed_cell_is_made_again_until_its_rate_is_settled() {
         use Ended::{Failed, NotIdle, Passed};
         assert_eq!(times(0, &[Passed; 9]), 1);
         assert_eq!(times(0, &[NotIdle; 9]), 1);

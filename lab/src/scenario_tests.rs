@@ -27,7 +27,7 @@ lost = [0.6, 1.4]
 "#;
 
 #[test]
-fn what_is_drawn_is_put_in_as_text_or_as_it_is() {
+fn drawn_values_replace_their_words_in_the_script() {
     let scenario = Scenario::parse("a", TEXT).unwrap();
     assert!(!scenario.head.promised && !scenario.head.ci);
     assert_eq!((scenario.vcpus(), scenario.sort()), (4, Sort::Fault));
@@ -53,7 +53,7 @@ fn the_same_seed_draws_the_same_and_a_new_name_changes_no_other() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn unknown_word_in_a_scenario_is_refused() {
     let refused = |from: &str, to: &str| {
         let text = TEXT.replace(from, to);
         assert_ne!(text, TEXT);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_used_and_who_waited_is_summed_by_cgroup() {
+    fn cpu_time_is_summed_by_cgroup_and_waits_for_the_host() {
         let task = Task {
             cpu_cgroup: 7,
             exec_ns: 100,

@@ -69,7 +69,7 @@ fn of_parts(parts: &[Part], shows: Shows) -> Duration {
 #[cfg(test)]
 mod tests {
     use whyslow_model::chain::Chain;
-    use whyslow_model::wait::{Detail, Operation, Reason, TaskState, Thing};
+    use whyslow_model::wait::{Detail, Operation, Reason, TaskState, WaitTarget};
     use whyslow_model::{Culprit, Hop, Recording, RuledOut, SubjectKind};
 
     use super::*;
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_chain_shows_is_not_ruled_out_but_a_contradiction() {
-        let mut doc = document(Reason::Quota, Thing::CpuQuota.into(), Duration::from_millis(3200));
+    fn ruled_out_cause_that_a_chain_shows_becomes_a_contradiction() {
+        let mut doc = document(Reason::Quota, WaitTarget::CpuQuota.into(), Duration::from_millis(3200));
         reported(&mut doc, ruled_out("cpu-quota"));
         assert_eq!(doc.ruled_out, vec![]);
         assert_eq!((doc.findings[0].kind, doc.findings[0].rule.as_str()), (Kind::CannotTell, "cpu-quota"));
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn reclaim_at_a_limit_is_no_want_of_memory_on_the_host() {
         let shows = |what: Detail| (rule("reclaim").shows)(Reason::Reclaim, &what);
-        assert!(shows(Thing::Memory.into()));
+        assert!(shows(WaitTarget::Memory.into()));
         let vda = Detail::Device { device: "vda".into(), operation: Operation::Reclaim, about: None };
-        assert!(!shows(Thing::MemoryAtLimit.into()) && !shows(vda));
+        assert!(!shows(WaitTarget::MemoryAtLimit.into()) && !shows(vda));
     }
 }

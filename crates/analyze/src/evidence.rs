@@ -28,7 +28,7 @@ pub use frequency::Policy;
 pub use idle::IdleState;
 use index::Index;
 pub use kernel::Clocksource;
-use losses::Asked;
+use losses::ProbesRead;
 pub use net::Netns;
 
 /// The facts of a recording.
@@ -37,7 +37,7 @@ pub struct Evidence<'r> {
     rec: &'r Recording,
     baseline: Option<&'r Recording>,
     index: Rc<Index<'r>>,
-    asked: Rc<Asked>,
+    asked: Rc<ProbesRead>,
 }
 
 /// Accessors of tables, with the name of the probe that fills them.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::wait::Reason;
 use whyslow_model::{
-    About, Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, seconds, table,
+    About, Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, counted, seconds, table,
 };
 
 use crate::names::Names;
@@ -366,7 +366,7 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
         .filter(|(word, ns)| ns.saturating_mul(2000) > lived || **word == "running")
         .map(|(word, ns)| format!("{word} {}", Share::of(ns as f64, lived as f64)))
         .collect();
-    let threads = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
+    let threads = counted(count, "task");
     let time = seconds(Duration::from_nanos(told));
     Some(format!("{name} ({threads}, {time} of their time): {}.", shares.join(", ")))
 }

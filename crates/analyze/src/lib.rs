@@ -15,11 +15,11 @@ pub mod locks;
 mod memory;
 pub mod names;
 mod net;
-mod own_work;
 pub mod parse;
 mod process_names;
 mod resources;
 pub mod rules;
+mod self_inflicted;
 pub mod stacks;
 mod task_trees;
 mod untraced;
@@ -29,6 +29,9 @@ pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
 use whyslow_model::chain::Chain;
 pub use whyslow_model::shell;
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
+
+/// Ancestors of a process, and levels of cgroups, that are followed: the deepest trees have some tens, and torn rows can form a cycle.
+const MAX_DEPTH: usize = 64;
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]

@@ -14,6 +14,7 @@ use whyslow_model::cgroup_path::CgroupPath;
 use whyslow_model::table::{Cgroup, Group, Task};
 use whyslow_model::{Recording, Share, Subject, SubjectKind};
 
+use crate::MAX_DEPTH;
 use crate::broods::Life;
 use crate::hashing::Table;
 use crate::{Evidence, process_names};
@@ -101,9 +102,6 @@ impl<'r> Names<'r> {
         self.groups.get(path).copied().or_else(by_path).or_else(container).or_else(pod)
     }
 }
-
-/// Levels of cgroups that are followed.
-const MAX_DEPTH: usize = 64;
 
 /// The container alone.
 fn container(known: &CgroupPath, group: Option<&Group>) -> Option<String> {

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_listed_is_counted() {
+    fn findings_beyond_the_limit_are_counted_on_the_last_one() {
         let found = |n: usize| {
             vec![Finding::risk("spin", whyslow_model::Subject::new(SubjectKind::Host, "host", "host")); n]
         };

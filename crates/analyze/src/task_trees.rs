@@ -15,11 +15,10 @@ use whyslow_model::{Subject, SubjectKind};
 
 use self::jobs::Jobs;
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::process_names;
 
-/// Ancestors that are followed; the deepest trees of processes have some tens.
-const MAX_DEPTH: usize = 64;
 /// A process with this part of what its tree used gives the tree its name.
 const MOST_OF_IT: f64 = 0.9;
 /// A command that used less than this part of what its tree used is not the tree's main work.

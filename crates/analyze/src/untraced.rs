@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_traced_or_is_no_command_is_not_reported_here() {
+    fn recording_with_spans_or_no_watched_command_gets_no_wall_account() {
         let mut rec = recording(0, 1);
         rec.tables.spans = Some(vec![Span::default()]);
         assert!(wall(&rec).is_none() && wall(&Recording::default()).is_none());

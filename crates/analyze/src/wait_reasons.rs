@@ -39,9 +39,9 @@ pub(crate) use senders::{
     is_woken_for_nothing, round_trip, socket, task_behind,
 };
 pub use stacks::Stacks;
-pub(crate) use wait::Wait;
+pub(crate) use wait::WaitContext;
 use whyslow_model::timeline::Span;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 /// The kind of thing that a wait waits for: this decides how the wait is followed, and whether it is a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ impl WaitKind {
         WaitKind { reason, detail, class }
     }
 
-    fn thing(thing: Thing, class: Class) -> Self {
+    fn thing(thing: WaitTarget, class: Class) -> Self {
         WaitKind::new(thing.reason(), thing.into(), class)
     }
 }
@@ -91,19 +91,19 @@ impl WaitKind {
 /// What `span` waited for.
 #[must_use]
 pub fn of(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
-    let wait = Wait::of(span, stacks);
+    let wait = WaitContext::of(span, stacks);
     let kind = ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait));
     held_back::ask(span, retried(span, kind))
 }
 
 /// A timer ended this wait.
 pub(crate) fn ended_by_timer(span: &Span, stacks: &Stacks<'_>) -> bool {
-    Wait::of(span, stacks).ended_by_timer()
+    WaitContext::of(span, stacks).ended_by_timer()
 }
 
 /// The order matters: a lock inside reclaim is a lock, a page that reclaim waits for is reclaim. So each check comes before the
 /// checks for what may contain it.
-const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
+const ASKED: &[fn(&WaitContext<'_>) -> Option<WaitKind>] = &[
     cpu::ask,
     futex::ask_pi,
     locks::ask,
@@ -119,8 +119,9 @@ const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
 ];
 
 /// The innermost function is all that is known.
-fn unknown(wait: &Wait<'_>) -> WaitKind {
-    let call = || wait.call_name().map_or_else(|| Thing::Something.into(), |call| Detail::InCall { call });
+fn unknown(wait: &WaitContext<'_>) -> WaitKind {
+    let call =
+        || wait.call_name().map_or_else(|| WaitTarget::Something.into(), |call| Detail::InCall { call });
     let detail =
         wait.first().map_or_else(call, |function| Detail::InFunction { function: function.to_owned() });
     WaitKind::new(Reason::Unknown, detail, Class::Unknown)

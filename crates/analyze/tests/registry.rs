@@ -191,7 +191,7 @@ fn the_check_knows_a_rule_by_any_path() {
 
 /// `Meta::is_own` decides whether a thread is whyslow's: a rule that forgets the process, or the thread, would accuse whyslow.
 #[test]
-fn nobody_searches_the_own_pids_himself() {
+fn source_files_do_not_search_own_pids_themselves() {
     let searching: Vec<PathBuf> =
         sources().into_iter().filter(|path| code(path).contains("own_pids")).collect();
     assert!(searching.is_empty(), "{searching:?}");

@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no word")]
-    fn nobody_writes_outside() {
+    fn write_outside_the_ledger_panics() {
         let _ = Ledger::new(1).unwrap().fact(99, Fact::Count);
     }
 }

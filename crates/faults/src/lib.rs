@@ -43,7 +43,7 @@ pub use draw::Draw;
 pub use fence::Fence;
 pub use ledger::Ledger;
 pub use lock_chain::LockChain;
-pub use scenario::{Form, Kind, Scenario};
+pub use scenario::{FaultKind, Form, Scenario};
 pub use truth::Truth;
 pub use victim::Victim;
 pub use wrong::Wrong;

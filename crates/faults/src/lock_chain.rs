@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use draw::{Ask, Kind};
+pub use draw::{Ask, LinkKind};
 pub use go::build as build_go;
 pub use ground_truth::{Round, Told};
 pub use set::LockChain;

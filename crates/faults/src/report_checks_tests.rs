@@ -65,7 +65,7 @@ fn a_probe_that_did_not_run_is_no_silence() {
 }
 
 #[test]
-fn who_cannot_tell_did_not_look() {
+fn finding_that_cannot_tell_fails_the_check_of_its_rule_only() {
     let blind = with(|document| {
         document["findings"] = json!([{"kind": "cannot_tell", "rule": "spin", "title": "t"}])
     });

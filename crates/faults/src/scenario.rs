@@ -11,7 +11,7 @@ use crate::{Draw, Fence, Truth, Victim, cgroup::Group, scenarios};
 
 /// The six faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FaultKind {
     /// A cgroup whose CPU quota runs out.
     CpuQuota,
     /// Many busy threads on one CPU while another idles.
@@ -37,27 +37,27 @@ pub enum Form {
     Control,
 }
 
-impl Kind {
+impl FaultKind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
-        Kind::CpuQuota,
-        Kind::CpuPinned,
-        Kind::MemoryLimit,
-        Kind::BlkioThrottle,
-        Kind::ListenOverflow,
-        Kind::SwapIn,
+    pub const ALL: [FaultKind; 6] = [
+        FaultKind::CpuQuota,
+        FaultKind::CpuPinned,
+        FaultKind::MemoryLimit,
+        FaultKind::BlkioThrottle,
+        FaultKind::ListenOverflow,
+        FaultKind::SwapIn,
     ];
 
     /// The rule that should find it.
     #[must_use]
     pub fn rule(self) -> &'static str {
         match self {
-            Kind::CpuQuota => "cpu-quota",
-            Kind::CpuPinned => "cpu-pinned",
-            Kind::MemoryLimit => "memory-limit",
-            Kind::BlkioThrottle => "blkio-throttle",
-            Kind::ListenOverflow => "listen-overflow",
-            Kind::SwapIn => "swap-in",
+            FaultKind::CpuQuota => "cpu-quota",
+            FaultKind::CpuPinned => "cpu-pinned",
+            FaultKind::MemoryLimit => "memory-limit",
+            FaultKind::BlkioThrottle => "blkio-throttle",
+            FaultKind::ListenOverflow => "listen-overflow",
+            FaultKind::SwapIn => "swap-in",
         }
     }
 }
@@ -89,7 +89,7 @@ pub struct Scenario {
     /// Servers and similar processes. They end after the victim.
     pub(crate) others: Vec<Victim>,
     pub(crate) group: Group,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     pub(crate) form: Form,
     pub(crate) said: String,
     pub(crate) switch: Switch,
@@ -103,15 +103,15 @@ pub struct Scenario {
 
 impl Scenario {
     /// Draw a scenario, set it up, and start its victims; the fault is not yet on.
-    pub fn set(testbed: &TestBed<'_>, kind: Kind, form: Form, draw: &mut Draw) -> io::Result<Self> {
+    pub fn set(testbed: &TestBed<'_>, kind: FaultKind, form: Form, draw: &mut Draw) -> io::Result<Self> {
         testbed.fence.check_time()?;
         let mut scenario = match kind {
-            Kind::CpuQuota => scenarios::cpu_quota::set(testbed, form, draw),
-            Kind::CpuPinned => scenarios::cpu_pinned::set(testbed, form, draw),
-            Kind::MemoryLimit => scenarios::memory_limit::set(testbed, form, draw),
-            Kind::BlkioThrottle => scenarios::blkio_throttle::set(testbed, form, draw),
-            Kind::ListenOverflow => scenarios::listen_overflow::set(testbed, form, draw),
-            Kind::SwapIn => scenarios::swap_in::set(testbed, form, draw),
+            FaultKind::CpuQuota => scenarios::cpu_quota::set(testbed, form, draw),
+            FaultKind::CpuPinned => scenarios::cpu_pinned::set(testbed, form, draw),
+            FaultKind::MemoryLimit => scenarios::memory_limit::set(testbed, form, draw),
+            FaultKind::BlkioThrottle => scenarios::blkio_throttle::set(testbed, form, draw),
+            FaultKind::ListenOverflow => scenarios::listen_overflow::set(testbed, form, draw),
+            FaultKind::SwapIn => scenarios::swap_in::set(testbed, form, draw),
         }?;
         scenario.others.iter().for_each(Victim::go);
         scenario.victim.go();
@@ -163,7 +163,7 @@ impl Scenario {
 
     /// Which fault.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FaultKind {
         self.kind
     }
 

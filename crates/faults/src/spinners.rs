@@ -25,7 +25,7 @@ pub use meter::Meter;
 pub use plan::{Plan, Shape};
 pub use programs::{Program, Sbwt, Tool};
 pub use running::Running;
-pub use waits::Wait;
+pub use waits::SpinWait;
 
 pub(crate) use loops::run as run_loop;
 pub(crate) use pairs::{prepare, run};

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_not_judged() {
+    fn document_that_is_no_report_is_not_called_broken() {
         for value in [json!(null), json!([]), json!({"wall": 3, "chains": {}, "findings": [7]})] {
             assert_eq!(broken(&value), Vec::<String>::new());
         }

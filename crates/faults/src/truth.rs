@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_who_are_alike_did_counts() {
+    fn alike_tasks_count_towards_the_loss() {
         let one = Truth { tasks: 1, window_s: 3.0, rate_with: 1.0, rate_without: 16.0, drift: 0.0 };
         let all = one.with_alike(7, 15.0);
         assert_eq!((all.tasks, all.rate_without, all.lost_s()), (8, 128.0, 21.0));

@@ -85,19 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ready_and_never_runs_is_starved_though_the_kernel_has_not_added_its_wait_yet() {
+    fn ready_thread_that_never_runs_is_starved_before_its_wait_is_counted() {
         let kept = turn(true, 5, 1);
         assert!(watched(kept, LIMIT, || Some(kept)));
     }
 
     #[test]
-    fn who_gets_its_turn_at_last_was_starved_for_as_long_as_the_kernel_adds_then() {
+    fn thread_that_runs_at_last_is_judged_by_the_wait_the_kernel_added() {
         assert!(watched(turn(true, 5, 1), LIMIT, || Some(turn(true, 6, 900))));
         assert!(!watched(turn(true, 5, 1), LIMIT, || Some(turn(true, 6, 20))));
     }
 
     #[test]
-    fn who_runs_or_sleeps_or_has_ended_is_not_starved() {
+    fn thread_that_runs_sleeps_or_has_ended_is_not_starved() {
         let mut ran = 5;
         let runs = || {
             ran += 10;

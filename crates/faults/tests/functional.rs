@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use whyslow_faults::cgroup::Hierarchies;
 use whyslow_faults::leftovers::Owner;
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, host};
+use whyslow_faults::{Draw, FaultKind, Fence, Form, Scenario, host};
 
 whyslow_faults::may_become_victim!();
 
@@ -73,7 +73,7 @@ fn root_a_panic_leaves_nothing() {
         let fence = Fence::enter().unwrap();
         let mut draw = Draw::of_run("panic", 0);
         let scenario =
-            Scenario::set(&TestBed::alone(&fence), Kind::CpuQuota, Form::Fault, &mut draw).unwrap();
+            Scenario::set(&TestBed::alone(&fence), FaultKind::CpuQuota, Form::Fault, &mut draw).unwrap();
         pid = scenario.victim().pid();
         panic!("on purpose");
     }));
@@ -92,7 +92,7 @@ fn root_victims_stay_inside_the_fence() {
     let fence = Fence::enter().unwrap();
     let mut draw = Draw::of_run("inside", 0);
     let scenario =
-        Scenario::set(&TestBed::alone(&fence), Kind::ListenOverflow, Form::Twin, &mut draw).unwrap();
+        Scenario::set(&TestBed::alone(&fence), FaultKind::ListenOverflow, Form::Twin, &mut draw).unwrap();
     for process in scenario.processes() {
         let proc = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", process.pid())).unwrap();
         assert_eq!(proc("oom_score_adj").trim(), "1000");

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_torn_is_no_list() {
+    fn malformed_cpu_list_is_rejected() {
         for torn in ["0-", "0-3,", "a", "3-1", "0-3:2/4", "(null)"] {
             assert_eq!(CpuList::parse(torn), None, "{torn}");
         }

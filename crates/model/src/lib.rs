@@ -20,6 +20,7 @@ pub mod resource;
 pub mod shell;
 pub mod speed;
 pub mod spin;
+pub mod syscall;
 pub mod table;
 mod task;
 pub mod timeline;
@@ -35,4 +36,4 @@ pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, RuledOut, SLOW_CPU, S
 pub use missing::{Missing, MissingNote};
 pub use probe::Probe;
 pub use recording::{FORMAT, FileSnapshot, Meta, Recording};
-pub use units::{Bytes, Share, seconds};
+pub use units::{Bytes, Share, counted, seconds, times};

@@ -69,6 +69,18 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A number with its noun: "1 packet", "3 packets".
+#[must_use]
+pub fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// How often: "once", "3 times".
+#[must_use]
+pub fn times(n: u64) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
+}
+
 /// A duration as people read it: "3.2 s", "45 ms", "120 us".
 #[must_use]
 pub fn seconds(d: Duration) -> String {

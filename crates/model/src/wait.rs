@@ -11,7 +11,7 @@ mod operation;
 mod port;
 mod reason;
 mod state;
-mod thing;
+mod target;
 mod who;
 
 pub use deed::Deed;
@@ -23,5 +23,5 @@ pub use note::Note;
 pub use operation::{Operation, PeerAct, Spin};
 pub use reason::Reason;
 pub use state::TaskState;
-pub use thing::Thing;
+pub use target::WaitTarget;
 pub use who::Who;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use whyslow_probe::bpf::calls::{Calls, Raw};
+use whyslow_probe::bpf::calls::{Calls, RawCalls};
 use whyslow_probe::bpf::sched::{Budget, Layout, Sched};
 
 fn main() {
@@ -15,7 +15,7 @@ fn main() {
     let pairs: usize = args.next().and_then(|n| n.parse().ok()).expect("calls_cost PAIRS COMMAND ARGS...");
     let argv: Vec<String> = args.collect();
     let mut ratios = Vec::new();
-    let mut seen = Raw::default();
+    let mut seen = RawCalls::default();
     for _ in 0..pairs {
         let alone = finish(start(&argv), || ());
         let (with, rows) = traced(&argv);
@@ -36,7 +36,7 @@ fn main() {
     }
 }
 
-fn traced(argv: &[String]) -> (Duration, Raw) {
+fn traced(argv: &[String]) -> (Duration, RawCalls) {
     let (mut sched_slot, mut slot) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut sched =

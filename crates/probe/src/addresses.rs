@@ -5,18 +5,13 @@ mod texts;
 
 use std::collections::HashMap;
 
+use whyslow_model::syscall::{FUTEX, FUTEX_WAIT, PID_MAX_LIMIT, WAIT4, WAITID};
 use whyslow_model::table::{Span, Tables};
 
 pub use texts::hide_in_frame;
 
-/// x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl) whose arguments hold futex words to be told apart, or numbers of any size.
+/// clone(2) on x86-64.
 const CLONE: u32 = 56;
-const FUTEX: u32 = 202;
-const FUTEX_WAIT: u32 = 455;
-const WAIT4: u32 = 61;
-const WAITID: u32 = 247;
-/// PID_MAX_LIMIT: process ids are below it.
-const PIDS: u64 = 4 << 20;
 /// Arguments below are numbers, sizes and flags: no program has memory there (vm.mmap_min_addr is 65,536).
 const SMALL: u64 = 65_536;
 /// -1 and its like.
@@ -59,7 +54,7 @@ fn hide_arguments(span: &mut Span, words: &mut Numbers<(u32, u64)>) {
             (Some(FUTEX), 1 | 2) | (Some(CLONE), 0) => *value & 0xffff_ffff,
             (Some(FUTEX_WAIT), 1) => *value & 0xffff_ffff,
             // The id of the process or thread for whose end the caller waits.
-            (Some(WAIT4), 0) | (Some(WAITID), 1) if *value < PIDS => *value,
+            (Some(WAIT4), 0) | (Some(WAITID), 1) if *value < u64::from(PID_MAX_LIMIT) => *value,
             _ => plain(*value),
         };
     }

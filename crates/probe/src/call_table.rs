@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use whyslow_model::MissingNote;
 use whyslow_model::timeline::{Call, SlowCall, Stack, StateTimes};
 
-use crate::bpf::calls::{Raw, Row, Single};
+use crate::bpf::calls::{RawCalls, Row, Single};
 use crate::living::{Living, Wanted};
 
 /// The most single calls that are reported: the slowest.
@@ -41,7 +41,7 @@ pub struct UserWait {
 
 /// Make the tables. The ids of stacks begin at `first_stack`.
 pub fn tables(
-    mut seen: Raw,
+    mut seen: RawCalls,
     window_start_ns: u64,
     window_ns: u64,
     first_stack: u32,
@@ -213,7 +213,7 @@ mod tests {
         };
         let singles =
             vec![single(150, 40, &[]), single(90, 60, &[]), single(200, 1, &[]), single(300, 2, &[1, 2])];
-        let seen = Raw { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
+        let seen = RawCalls { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
         let tables = tables(seen, 100, 1000, 5, &mut Vec::new());
         let reported: Vec<_> =
             tables.slow_calls.iter().map(|slow| (slow.at_ns, slow.ns, slow.stack)).collect();

@@ -42,7 +42,7 @@ fn usage(who: libc::c_int) -> libc::rusage {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_it_costs_is_never_nothing_and_never_falls() {
+    fn peak_memory_is_nonzero_and_cpu_time_never_falls() {
         let first = super::so_far();
         assert!(first.rss_bytes > 100_000);
         assert!(super::so_far().cpu >= first.cpu);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use whyslow_model::Missing;
 
+use crate::budget::MapBudget;
 use crate::files::own_limits::OwnLimits;
-use crate::fit::Fit;
 use crate::pid_map::{OUTSIDE, Scope};
 use crate::probes::{Entry, Kernel, KernelTypes, LentMaps, Start, Traced, registry};
 use crate::rights::Rights;
@@ -58,7 +58,7 @@ pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     capabilities.push(pid_namespace(Scope::of(root)));
     // Probes are loaded with tables of the size that a window would use: whole tables may not fit into our memory limit.
     let limits = OwnLimits::read();
-    bpf::map_sizes::halve(Fit::halvings(&limits).unwrap_or(bpf::map_sizes::MOST_HALVINGS));
+    bpf::map_sizes::halve(MapBudget::halvings(&limits).unwrap_or(bpf::map_sizes::MOST_HALVINGS));
     capabilities.extend(objects(step));
     capabilities.push(Capability::new(
         "perf event cpu-clock",

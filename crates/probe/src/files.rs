@@ -100,7 +100,7 @@ const ONLY_ONE: &[u8] = b"whyslow-files";
 
 /// A file that is read each second, kept open.
 #[derive(Debug)]
-struct Kept {
+struct OpenFile {
     row: &'static Row,
     place: Place,
     fd: Option<OwnedFd>,
@@ -114,7 +114,7 @@ pub struct Files {
     devices: Devices,
     mounts: BTreeMap<String, PathBuf>,
     namespaces: Namespaces,
-    kept: Vec<Kept>,
+    kept: Vec<OpenFile>,
     noted: Noted,
     /// Notes made while opening, handed out with the first reading.
     early: Vec<MissingNote>,
@@ -262,10 +262,10 @@ impl Files {
         }
     }
 
-    fn keep_open(&self) -> Vec<Kept> {
+    fn keep_open(&self) -> Vec<OpenFile> {
         let rows = ROWS.iter().filter(|row| row.read == Rate::Seconds);
         rows.flat_map(|row| self.places(row).into_iter().map(move |place| (row, place)))
-            .map(|(row, place)| Kept { row, fd: self.root.open_file(&place.path).ok(), place })
+            .map(|(row, place)| OpenFile { row, fd: self.root.open_file(&place.path).ok(), place })
             .collect()
     }
 

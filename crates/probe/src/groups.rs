@@ -41,15 +41,15 @@ const SMALL: usize = 1 << 20;
 const WHAT: &str = "names of pods and containers";
 
 /// A cgroup, what its path says, and what was found about it so far.
-struct Asked {
+struct PendingGroup {
     known: CgroupPath,
     group: Group,
 }
 
-impl Asked {
+impl PendingGroup {
     fn at(path: &str) -> Self {
         let group = Group { path: path.to_owned(), ..Group::default() };
-        Asked { known: CgroupPath::of(path), group }
+        PendingGroup { known: CgroupPath::of(path), group }
     }
 }
 
@@ -126,7 +126,7 @@ pub fn here<'p>(paths: impl Iterator<Item = &'p str>, uids: &BTreeSet<u32>) -> N
 
 /// The names of these cgroups and users. A file that cannot be read gives none.
 fn read<'p>(root: &Path, paths: impl Iterator<Item = &'p str>, uids: &BTreeSet<u32>) -> Named {
-    let asked: Vec<Asked> = paths.map(Asked::at).collect();
+    let asked: Vec<PendingGroup> = paths.map(PendingGroup::at).collect();
     let Ok(told) = child::run(DEADLINE, MAX_ANSWER, |out| search(root, asked, uids, out)) else {
         return Named::default();
     };
@@ -161,7 +161,7 @@ enum Place {
     Homes,
 }
 
-fn search(root: &Path, mut asked: Vec<Asked>, uids: &BTreeSet<u32>, out: &mut dyn Write) {
+fn search(root: &Path, mut asked: Vec<PendingGroup>, uids: &BTreeSet<u32>, out: &mut dyn Write) {
     let disk = Disk::below(root);
     let mut told = vec![Group::default(); asked.len()];
     let mut accounts: Vec<Account> = Vec::new();

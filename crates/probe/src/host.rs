@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_number_has_become_a_strangers_has_no_threads() {
+    fn threads_of_a_reused_pid_are_left_out() {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         // SAFETY: our own child, not waited for.

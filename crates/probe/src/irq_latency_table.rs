@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use whyslow_model::table::{CrossCall, Gap, IrqLatency, LateTimer};
 
-use crate::bpf::irq_latency::{self, LATE_CALL, RUNS, Raw, irqlat_wakes};
+use crate::bpf::irq_latency::{self, LATE_CALL, RUNS, RawIrqLatency, irqlat_wakes};
 use crate::bpf::text;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;
@@ -24,7 +24,7 @@ pub struct Tables {
 
 /// Make the tables.
 #[must_use]
-pub fn tables(seen: &Raw, window: Window, kernel: &mut KernelNames) -> Tables {
+pub fn tables(seen: &RawIrqLatency, window: Window, kernel: &mut KernelNames) -> Tables {
     let mut tables = Tables { irq_latencies: irq_latencies(&seen.wakes), ..Tables::default() };
     let mut calls: BTreeMap<_, CrossCall> = BTreeMap::new();
     for (key, row) in &seen.rows {

@@ -2,12 +2,12 @@
 
 mod addresses;
 pub mod bpf;
+mod budget;
 pub mod call_table;
 pub mod child;
 mod cost;
 pub mod doctor;
 pub mod files;
-mod fit;
 pub mod groups;
 mod host;
 mod irq_latency_table;
@@ -32,8 +32,8 @@ mod symbols;
 mod task_table;
 mod user_code;
 
+pub use budget::{MapBudget, OverBudget};
 pub use doctor::{Capability, claim, doctor};
-pub use fit::{DoesNotFit, Fit};
 pub use host::{monotonic_ns, process_cpu_ns};
 pub use pid_map::why_ambiguous;
 pub use record::{Follow, Observer, Plan, record};

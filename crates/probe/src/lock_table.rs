@@ -40,7 +40,7 @@ const MOST_OF_OURS: usize = 4;
 /// The window began at `begin_ns` (CLOCK_MONOTONIC).
 #[must_use]
 pub fn tables(
-    seen: &locks::Raw,
+    seen: &locks::RawLocks,
     begin_ns: u64,
     window_ns: u64,
     kernel: &mut KernelNames,
@@ -152,7 +152,7 @@ fn held_still(open: &locks_open, begin_ns: u64, end_ns: u64) -> Vec<Hold> {
 
 /// The table of work items. The window began at `begin_ns` (CLOCK_MONOTONIC).
 #[must_use]
-pub fn works(seen: &work::Raw, begin_ns: u64, window_ns: u64, kernel: &mut KernelNames) -> Vec<Work> {
+pub fn works(seen: &work::RawWork, begin_ns: u64, window_ns: u64, kernel: &mut KernelNames) -> Vec<Work> {
     let mut works: BTreeMap<String, Work> = BTreeMap::new();
     let mut of = |address: u64, add: &mut dyn FnMut(&mut Work)| {
         let function = kernel.stack(&[address]).into_iter().next().unwrap_or_default();

@@ -22,8 +22,10 @@ fn open(since: u64, owner: u32, owner_again: u32) -> locks_open {
 
 #[test]
 fn rows_of_one_call_site_are_one_row() {
-    let seen =
-        locks::Raw { rows: vec![row(8, 3, 10), row(8, 1, 50), row(16, 1, 1)], ..locks::Raw::default() };
+    let seen = locks::RawLocks {
+        rows: vec![row(8, 3, 10), row(8, 1, 50), row(16, 1, 1)],
+        ..locks::RawLocks::default()
+    };
     let (locks, holds, stacks) = tables(&seen, 0, 100, &mut nameless(), 0);
     let reported: Vec<_> = locks.iter().map(|l| (l.address, l.count, l.total_ns, l.worst_ns)).collect();
     assert_eq!(reported, [(8, 4, 80, 50), (16, 1, 1, 1)]);
@@ -32,7 +34,7 @@ fn rows_of_one_call_site_are_one_row() {
 
 #[test]
 fn an_open_wait_lasts_from_the_windows_begin_to_its_end() {
-    let seen = locks::Raw { open: vec![open(5, 7, 9)], ..locks::Raw::default() };
+    let seen = locks::RawLocks { open: vec![open(5, 7, 9)], ..locks::RawLocks::default() };
     let (locks, holds, _) = tables(&seen, 1_000, 2_000_000, &mut nameless(), 0);
     assert_eq!((locks[0].count, locks[0].total_ns, locks[0].write), (1, 2_000_000, false));
     let reported: Vec<_> = holds.iter().map(|h| (h.at_ns, h.pid, h.tgid, h.seen)).collect();
@@ -41,18 +43,18 @@ fn an_open_wait_lasts_from_the_windows_begin_to_its_end() {
 
 #[test]
 fn a_wait_whose_begin_was_not_seen_has_no_length() {
-    let seen = locks::Raw { open: vec![open(0, 7, 7)], ..locks::Raw::default() };
+    let seen = locks::RawLocks { open: vec![open(0, 7, 7)], ..locks::RawLocks::default() };
     let (locks, holds, _) = tables(&seen, 1_000, 2_000_000, &mut nameless(), 0);
     assert!(locks.is_empty() && holds.is_empty());
 }
 
 #[test]
-fn what_the_kernel_half_cannot_have_written_makes_no_panic() {
+fn lock_rows_with_impossible_values_cause_no_panic() {
     let wait = lock_wait { kind: 77, since: u64::MAX - 1, ..open(1, 1, 1).wait };
     let odd = locks_open { wait, depth: i32::MAX, ..open(1, 1, 1) };
     let hold = locks_hold { at: u64::MAX, ..locks_hold::default() };
     let rows = vec![row(8, u64::MAX, 1), row(8, 1, 1)];
-    let seen = locks::Raw { rows, open: vec![odd], holds: vec![hold], shed: 0 };
+    let seen = locks::RawLocks { rows, open: vec![odd], holds: vec![hold], shed: 0 };
     let (locks, holds, _) = tables(&seen, u64::MAX, u64::MAX, &mut nameless(), u32::MAX);
     assert!(locks.iter().any(|l| l.kind == LockKind::Unknown) && holds.len() <= 3);
 }
@@ -61,7 +63,7 @@ fn what_the_kernel_half_cannot_have_written_makes_no_panic() {
 fn items_that_still_run_are_counted_with_those_that_ended() {
     let ended = work_row { count: 2, ran_ns: 30, ran_worst_ns: 20, ..work_row::default() };
     let open = work_running { function: 0xff00, since: 150, queued_ns: 5, pid: 3, queued: 1 };
-    let seen = work::Raw { rows: vec![(0xff00, ended)], open: vec![open] };
+    let seen = work::RawWork { rows: vec![(0xff00, ended)], open: vec![open] };
     let works = works(&seen, 100, 200, &mut nameless());
     let work = &works[0];
     assert_eq!((work.count, work.open, work.ran_ns, work.ran_worst_ns), (3, 1, 180, 150));

@@ -13,14 +13,13 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use whyslow_model::Missing;
+use whyslow_model::syscall::{CONTENDED, FUTEX, FUTEX_TID_MASK, FUTEX_WAITERS};
 use whyslow_model::table::Span;
 
 use crate::child;
 use crate::pid_map::Numbers;
 
-/// futex(2) on x86-64; the value "locked, with waiters" of glibc's mutexes; the offset from a mutex's word to its owner, and the bytes read.
-const FUTEX: u32 = 202;
-const CONTENDED: u32 = 2;
+/// The offset from a mutex's word to its owner (glibc, nptl/pthreadP.h), and the bytes read.
 const TO_OWNER: usize = 8;
 const MUTEX: usize = 12;
 /// Size of an answer: the index of the word, and its owner.
@@ -30,9 +29,6 @@ const OPERATION: u64 = 0x7f;
 const WAITS: [u64; 2] = [0, 9];
 /// FUTEX_PRIVATE_FLAG: the futex belongs to one process.
 const PRIVATE: u64 = 0x80;
-/// include/uapi/linux/futex.h.
-const WAITERS: u32 = 1 << 31;
-const TID_MASK: u32 = 0x3fff_ffff;
 /// A hung program has as many locks as threads; for other programs so many are enough.
 const MOST: usize = 64;
 /// A read takes some microseconds, a fork a few milliseconds.
@@ -90,7 +86,7 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
 /// The word of a robust or PI mutex names its owner.
 fn owner_in(span: &Span) -> Option<u32> {
     let word = span.args[2] as u32;
-    Some(word & TID_MASK).filter(|owner| word & WAITERS != 0 && *owner != 0)
+    Some(word & FUTEX_TID_MASK).filter(|owner| word & FUTEX_WAITERS != 0 && *owner != 0)
 }
 
 /// Whether both are in our pid namespace: then the numbers that they give each other are those that we know them by.
@@ -165,7 +161,7 @@ mod tests {
         let word = mutex(other.id());
         let private = waits(own, own, &word);
         let shared = |value: u32| Span { args: [private.args[0], 0, u64::from(value), 0], ..private.clone() };
-        let robust = shared(WAITERS | other.id());
+        let robust = shared(FUTEX_WAITERS | other.id());
         let mut spans = [private.clone(), shared(CONTENDED), robust];
         note(&mut spans, &[own], None);
         let found = spans.map(|span| span.holder);

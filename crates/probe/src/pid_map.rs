@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_seen_here_has_the_number_of_here_and_nobody_elses() {
+    fn pid_inside_the_namespace_is_local_and_outside_it_is_offset() {
         let numbers = numbers();
         assert_eq!((numbers.shown(0), numbers.shown(5000), numbers.shown(7)), (0, 1, 10_000_007));
         assert_eq!(numbers.shown(u32::MAX), u32::MAX);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_took_page_cache_is_translated_and_a_session_keeps_its_number() {
+    fn page_cache_taker_is_translated_and_its_session_id_is_kept() {
         let row =
             table::Memory { pid: 5001, taken_by: 5000, taker_session: 5000, ..table::Memory::default() };
         let mut tables = Tables { memory: Some(vec![row]), ..Tables::default() };

@@ -11,9 +11,9 @@ use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 
+use crate::budget::MapBudget;
 use crate::cost;
 use crate::files::{Files, Moment, RawFiles};
-use crate::fit::Fit;
 use crate::groups;
 use crate::host;
 use crate::probes::{Probes, Slots};
@@ -40,7 +40,7 @@ pub struct Plan {
     /// The window ends when this can be read: a pidfd.
     pub ends_with: Option<RawFd>,
     /// Which tables and probes fit into our limits.
-    pub fit: Fit,
+    pub budget: MapBudget,
     /// The user asked for the speed of CPUs: it is measured however scarce CPU time is.
     pub needs_speeds: bool,
     /// Only waits are requested: the probes that count softirqs and packets, two hooks each, are left out.
@@ -87,8 +87,8 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let before = cost::so_far();
     let mut seen = RawFiles { snapshots: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
-    crate::bpf::map_sizes::halve(plan.fit.halvings);
-    seen.missing.extend(plan.fit.notes(plan.needs_speeds).into_iter().map(MissingNote::from));
+    crate::bpf::map_sizes::halve(plan.budget.halvings);
+    seen.missing.extend(plan.budget.notes(plan.needs_speeds).into_iter().map(MissingNote::from));
     let mut slots = Slots::default();
     let mut probes = Probes::load(&mut slots, plan, &mut seen.missing);
 

@@ -13,7 +13,7 @@ use crate::{spin_table, symbols};
 
 /// Look up the names of on-CPU samples: stacks, and the code in which threads were met often.
 pub fn samples_of(
-    seen: &oncpu::Raw,
+    seen: &oncpu::RawSamples,
     pace: oncpu::Pace,
     kernel: &mut symbols::KernelNames,
     user: &UserNames,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use whyslow_model::syscall::FUTEX;
 use whyslow_model::table::{Request, Run, Span, Stack};
 use whyslow_model::timeline::{
     Asked, Context, Delivery, Ends, LockKind, LockWait, OtherEnd, Polled, Role, State, StateTimes, Target,
@@ -11,14 +12,12 @@ use whyslow_model::timeline::{
 
 use crate::bpf::constants::{other_ends_h, parked_h, peers_h, rows_h, shared_h};
 use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
+use crate::bpf::sched::{self, RawSched, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::pid_map::Numbers;
 use crate::redact;
 use crate::symbols::KernelNames;
 
-/// futex(2) on x86-64.
-const FUTEX: u32 = 202;
 /// Requests that were sent later than so long before the window's end are not reported.
 const SOON: u64 = 15_000_000;
 
@@ -52,7 +51,7 @@ impl Window {
 
 /// Make the timelines.
 pub fn timelines(
-    seen: &mut Raw,
+    seen: &mut RawSched,
     window: Window,
     kernel: &mut KernelNames,
     numbers: Option<&Numbers>,
@@ -115,7 +114,7 @@ fn is_lock(span: &sched_span) -> bool {
 struct Heirs(HashMap<(u64, u32, u32, u64), u32>);
 
 impl Heirs {
-    fn of(open: &[SpanRow], seen: &Raw) -> Self {
+    fn of(open: &[SpanRow], seen: &RawSched) -> Self {
         let heir = |row: &SpanRow| {
             let end = seen.other_ends.get(&row.span.other_end).filter(|_| is_lock(&row.span))?;
             let processes = end.holders.get(..end.count as usize)?;
@@ -256,7 +255,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
 }
 
 /// Requests that processes had sent and that were not answered when the window ended. Requests sent just before the end are left out.
-pub fn requests(seen: &Raw) -> Vec<Request> {
+pub fn requests(seen: &RawSched) -> Vec<Request> {
     let is_lasting = |end: &OtherEnd| end.sent_before_ns.is_none_or(|before| before >= SOON);
     let askers = askers(seen);
     let request = |(to, found): &(sched_ends, sched::other_end)| {
@@ -288,7 +287,7 @@ fn before(ticks: u32) -> Option<u64> {
 type Askers = HashMap<(u32, u32), u32>;
 
 /// A thread that sleeps may have passed its request on to other threads of its process.
-fn askers(seen: &Raw) -> Askers {
+fn askers(seen: &RawSched) -> Askers {
     /// A larger count is a message that was sent after the window: ticks are counted in 32 bits.
     const LONGEST: u32 = 1 << 30;
     let mut threads: HashMap<u32, u32> = HashMap::new();

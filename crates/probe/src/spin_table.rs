@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use whyslow_model::table::{Met, Spin};
 
-use crate::bpf::oncpu::{BLOCK_BITS, Code, Hit, Raw};
+use crate::bpf::oncpu::{BLOCK_BITS, Code, Hit, RawSamples};
 use crate::user_code::UserNames;
 
 /// A thread that runs through much code is met once in most of it: such code is no loop that takes the thread's time.
@@ -18,7 +18,7 @@ const MAX_MET: usize = 256;
 type Blocks<'s> = BTreeMap<(u32, u64), Vec<&'s Hit>>;
 
 /// The table.
-pub fn spins(seen: &Raw, names: &UserNames) -> Vec<Spin> {
+pub fn spins(seen: &RawSamples, names: &UserNames) -> Vec<Spin> {
     let (mut blocks, mut lowest) = (Blocks::new(), HashMap::new());
     for hit in seen.hits.iter().filter(|hit| hit.key.ip != 0 && has_place(hit)) {
         blocks.entry((hit.key.tgid, hit.key.ip >> BLOCK_BITS << BLOCK_BITS)).or_default().push(hit);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn threads_are_reported_by_blocks_with_the_code() {
         let code = Code { tgid: 7, block: 0x1040, start: 0x1000, bytes: vec![0xf3, 0x90] };
-        let seen = Raw {
+        let seen = RawSamples {
             hits: vec![hit(8, 0x1041, -1, 5), hit(9, 0x107f, 24, 3), hit(9, 0x1080, -1, 1), hit(9, 0, -1, 9)],
             codes: vec![code],
         };
@@ -124,10 +124,13 @@ mod tests {
     #[test]
     fn rows_are_bounded() {
         let hits = (0..5000u64).map(|at| hit(8, 0x1000 + 64 * at, -1, 2 + at)).collect();
-        let rows = spins(&Raw { hits, codes: Vec::new() }, &UserNames::default());
+        let rows = spins(&RawSamples { hits, codes: Vec::new() }, &UserNames::default());
         assert_eq!(rows.len(), MAX_ROWS);
         assert_eq!(rows[0].met[0].count, 5001, "the heaviest first");
         let hits = (0..999).map(|pid| hit(pid, 0x1000, -1, 1)).collect();
-        assert_eq!(spins(&Raw { hits, codes: Vec::new() }, &UserNames::default())[0].met.len(), MAX_MET);
+        assert_eq!(
+            spins(&RawSamples { hits, codes: Vec::new() }, &UserNames::default())[0].met.len(),
+            MAX_MET
+        );
     }
 }

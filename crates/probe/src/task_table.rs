@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use whyslow_model::{Missing, table};
+use whyslow_model::{Missing, counted, table};
 
 use crate::bpf::constants::tasks_c;
 use crate::bpf::exits::Exits;
@@ -25,7 +25,7 @@ const MEMORY: u64 = tasks_c::MEMORY as u64;
 
 /// One row per task: tasks that live at the end, then tasks that ended.
 #[must_use]
-pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64) -> Vec<table::Task> {
+pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::RawSched, window_ns: u64) -> Vec<table::Task> {
     let possible = libbpf_rs::num_possible_cpus().unwrap_or(1);
     let before: HashMap<(u32, u64), &tasks_one> =
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
@@ -221,12 +221,12 @@ pub fn unseen(rows: &[table::Task]) -> Option<Missing> {
     let names: Vec<String> =
         unseen.iter().take(NAMED).map(|row| format!("{} ({})", row.comm, row.pid)).collect();
     let more = if unseen.len() > NAMED { " and others" } else { "" };
-    let reason = format!("there was no room left for {} ({}{more})", count(unseen.len()), names.join(", "));
+    let reason = format!(
+        "there was no room left for {} ({}{more})",
+        counted(unseen.len() as u64, "task"),
+        names.join(", ")
+    );
     (!unseen.is_empty()).then(|| Missing::skipped("what some tasks waited for", reason))
-}
-
-fn count(tasks: usize) -> String {
-    if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
 }
 
 fn add_trace(row: &mut table::Task, slot: &sched_slot) {
@@ -478,13 +478,13 @@ mod tests {
         let end = Snapshot { tasks: vec![one(7, 10), one(8, 5)], ..Snapshot::default() };
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (7, 1);
-        let seen = sched::Raw { live: vec![noted], ..sched::Raw::default() };
+        let seen = sched::RawSched { live: vec![noted], ..sched::RawSched::default() };
         let rows = tasks(&Snapshot::default(), &end, &seen, 100);
         assert_eq!((rows[0].unseen, rows[1].unseen), (false, true));
         assert_eq!((rows[1].runnable_ns, rows[1].unknown_ns, rows[1].lived_ns), (10, 85, 100));
         let said = unseen(&rows).unwrap().to_string();
         assert_eq!(said, "what some tasks waited for was skipped: there was no room left for 1 task ( (8))");
-        let untraced = tasks(&Snapshot::default(), &end, &sched::Raw::default(), 100);
+        let untraced = tasks(&Snapshot::default(), &end, &sched::RawSched::default(), 100);
         assert_eq!(unseen(&untraced), None, "the probe did not run: that is reported elsewhere");
         assert_eq!(untraced[0].runnable_ns, 20, "by the kernel's count");
     }
@@ -511,13 +511,13 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_between_the_walks_is_reported_once() {
+    fn task_that_ended_between_the_walks_is_reported_once() {
         let one = |pid, start_ns| tasks_one { pid, start_ns, exec_ns: 10, ..tasks_one::default() };
         // 7 is reported with others, 9 by itself, 3 lives on; 8 had no place, and an older 8 ended.
         let end = Snapshot { tasks: vec![one(3, 5), one(7, 5), one(8, 5), one(9, 5)], ..Snapshot::default() };
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (3, 1);
-        let mut seen = sched::Raw { live: vec![noted], ..sched::Raw::default() };
+        let mut seen = sched::RawSched { live: vec![noted], ..sched::RawSched::default() };
         seen.exits.mark();
         let mut ends = |pid, start_ns, lived| {
             let mut exit = sched_exit { pid, start_ns, exec_ns: 12, ..sched_exit::default() };
@@ -545,14 +545,14 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_and_was_not_waited_for_is_reported_once() {
+    fn task_that_exited_but_was_not_reaped_is_reported_once() {
         let one = |pid, flags| tasks_one { pid, flags, uid: 3, exec_ns: 10, ..tasks_one::default() };
         // 5 ends as the window does, 6 was a zombie before it; 7 is older than the window, 8 was born in it, 9 is older and had no place.
         let tasks_then = vec![one(6, PF_EXITING), one(7, 0), one(9, 0)];
         let tasks_now = [5, 6, 7, 8, 9].map(|pid| one(pid, PF_EXITING)).to_vec();
         let [start, end] = [tasks_then, tasks_now].map(|tasks| Snapshot { tasks, ..Snapshot::default() });
-        let mut seen = sched::Raw::default();
-        let of = |seen: &sched::Raw| {
+        let mut seen = sched::RawSched::default();
+        let of = |seen: &sched::RawSched| {
             let rows = tasks(&start, &end, seen, 100);
             let mut rows: Vec<_> = rows.iter().map(|row| (row.pid, row.ended)).collect();
             rows.sort_unstable();

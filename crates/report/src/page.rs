@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_keeps_to_the_page_whatever_is_in_it() {
+    fn long_words_and_wide_characters_stay_within_the_page_width() {
         let mut page = Page::new(&Style::default());
         page.tell("   held by ", 5, &format!("/{} {} end", "x".repeat(300), "数".repeat(100)), Ink::Plain);
         let text = page.finish();

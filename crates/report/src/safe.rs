@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_written_out() {
+    fn control_and_format_characters_are_escaped() {
         assert_eq!(plain("a\x1b[31mb\nc\td\x7f\u{9b}"), "a\\x1b[31mb\\x0ac\\x09d\\x7f\\x9b");
         assert_eq!(plain("exe\u{202e}gpj.\u{200b}\u{2028}"), "exe\\u{202e}gpj.\\u{200b}\\u{2028}");
     }

@@ -18,7 +18,7 @@ mod screen;
 mod wall;
 
 use whyslow_model::chain::WallAccount;
-use whyslow_model::{Document, Finding, Kind, seconds};
+use whyslow_model::{Document, Finding, Kind, counted, seconds};
 
 use crate::Style;
 use crate::page::{Ink, Page};
@@ -192,7 +192,7 @@ fn no_cause(doc: &Document) -> String {
 
 /// "1 cause", "3 causes".
 fn count(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+    counted(n as u64, noun)
 }
 
 fn causes(page: &mut Page, doc: &Document) {

@@ -88,7 +88,7 @@ fn the_same_times_give_the_same_picture() {
 
 proptest! {
     #[test]
-    fn whatever_names_are_the_widths_add_up(
+    fn flame_graph_root_is_as_wide_as_the_total_time_for_any_names(
         stacks in prop::collection::vec(("[ -~]{0,30}|(?s).{0,20}|[a;# 0-9.]{0,9}", 0..u64::MAX / 4), 0..30),
     ) {
         let total: u128 = stacks.iter().filter(|(s, _)| !s.is_empty()).map(|(_, ns)| u128::from(*ns)).sum();

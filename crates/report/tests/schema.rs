@@ -57,13 +57,13 @@ fn words(all: impl Iterator<Item = serde_json::Result<Value>>) -> BTreeSet<Strin
 #[test]
 fn the_vocabulary_of_waits_is_documented_and_no_other() {
     use whyslow_model::timeline::LockKind;
-    use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Spin, TaskState, Thing};
+    use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Spin, TaskState, WaitTarget};
     assert_eq!(words(Reason::ALL.iter().map(serde_json::to_value)), rows_below("| reason |"));
-    assert_eq!(words(Thing::ALL.iter().map(serde_json::to_value)), rows_below("| thing |"));
+    assert_eq!(words(WaitTarget::ALL.iter().map(serde_json::to_value)), rows_below("| thing |"));
     assert_eq!(words(TaskState::ALL.iter().map(serde_json::to_value)), rows_below("| state |"));
     let (none, name) = (None::<String>, String::new);
     let details = [
-        Detail::Thing(Thing::Cpu),
+        Detail::Target(WaitTarget::Cpu),
         Detail::Lock { kind: LockKind::Mutex, name: name(), write: None },
         Detail::FileLock { file: none.clone(), retried: false },
         Detail::Device { device: name(), operation: Operation::Read, about: None },

@@ -7,4 +7,4 @@ mod user;
 
 pub use signals::Signals;
 pub use start::{End, OUR_FAILURE, Started};
-pub use user::{Asked, User, whose};
+pub use user::{User, UserOptions, whose};

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_nothing_is_nothing() {
+    fn name_unlike_any_rule_gets_no_suggestion() {
         for asked in ["zzz", "", "-", "network"] {
             assert_eq!(rule(asked), None, "{asked}");
         }

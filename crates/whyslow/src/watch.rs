@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use whyslow_model::Recording;
-use whyslow_probe::{Fit, Follow, Plan, priority};
+use whyslow_probe::{Follow, MapBudget, Plan, priority};
 
 use crate::out::note;
 use crate::outcome::Outcome;
@@ -46,9 +46,9 @@ impl Look {
 
     /// The plan for the probes.
     #[must_use]
-    pub fn plan(self, fit: Fit) -> Plan {
+    pub fn plan(self, budget: MapBudget) -> Plan {
         Plan {
-            fit,
+            budget,
             needs_speeds: self.needs_speeds,
             only_waits: self.only_waits,
             window: self.window,
@@ -63,25 +63,25 @@ impl Look {
 
 /// Which probes fit into the limits (cgroup, ulimit) that whyslow itself runs under. Prints a warning if not all of them fit; an error if
 /// not even the smallest set does.
-pub fn fit(follows: bool) -> Result<Fit> {
-    let fit = Fit::here(follows)?;
-    if let Some(warning) = fit.warning() {
+pub fn budget(follows: bool) -> Result<MapBudget> {
+    let budget = MapBudget::here(follows)?;
+    if let Some(warning) = budget.warning() {
         note(&warning);
     }
-    Ok(fit)
+    Ok(budget)
 }
 
 /// Records this host.
 pub fn watch(look: Look) -> Result<Recording> {
     watchdog::begin(Outcome::CouldNotLook.status());
-    let fit = fit(look.follow.is_some())?;
+    let budget = budget(look.follow.is_some())?;
     if !is_root() {
         note("not root: data from BPF and from other users' files may be missing; use `sudo whyslow`");
     }
     let stop = interrupt::catch();
     priority::raise();
     let mut progress = Progress::new();
-    let recording = whyslow_probe::record(&look.plan(fit), stop, &mut progress);
+    let recording = whyslow_probe::record(&look.plan(budget), stop, &mut progress);
     progress.done();
     Ok(recording)
 }

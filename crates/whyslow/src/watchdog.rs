@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_for_longer_than_any_step_takes_is_ended() {
+    fn step_that_exceeds_its_cpu_time_bound_ends_whyslow() {
         let (status, said) = ended(|| {
             begin(2);
             step(c"looking");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_asked_twice_ends_with_the_signals_status_whatever_it_is_at() {
+    fn second_stop_request_ends_whyslow_with_the_signals_status() {
         let (status, said) = ended(|| {
             begin(125);
             soon(libc::SIGTERM);

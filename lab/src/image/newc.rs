@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_can_be_read() {
+    fn archive_lists_the_entries_that_were_written() {
         let mut archive = Archive::default();
         archive.directory("bin");
         archive.file("bin/init", 0o755, b"program");

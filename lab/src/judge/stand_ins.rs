@@ -196,7 +196,7 @@ fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
 
 /// No stand-in passes, whatever else it gets right.
 #[test]
-fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
+fn document_that_accuses_every_subject_or_none_is_wrong() {
     every(|scenario, script| {
         let (honest, _) = truthful(script);
         let verb = Verb::of(&script.look.args);

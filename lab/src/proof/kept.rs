@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_something_else_does_not_count() {
+    fn rows_of_another_commit_or_seed_do_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
         let fill = || Kept::open(&path, head(7, "c1"), None, true).unwrap().add(made("a")).unwrap();

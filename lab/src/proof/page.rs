@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_proven_again_replaces_its_rows_and_no_others() {
+    fn new_score_replaces_its_own_rows_only() {
         let first = Page::default().with(&score("days", "a", Some(Standing::Defect)), "c1", "2026-01-01");
         assert_eq!(Page::parse(&first.to_string()), first, "{first}");
         let both = first.with(&score("spin", "b", Some(Standing::Unlucky)), "c2", "2026-01-02");

@@ -7,7 +7,7 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::expected::LIMITS;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::scenario::TestBed as Place;
-use whyslow_faults::{Draw, Form, Kind, Scenario, Span, Truth, thresholds};
+use whyslow_faults::{Draw, FaultKind, Form, Scenario, Span, Truth, thresholds};
 
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
@@ -59,7 +59,7 @@ struct Running {
 
 impl Setting for Spec {
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
-        let kind = Kind::ALL.into_iter().find(|kind| kind.rule() == self.fault);
+        let kind = FaultKind::ALL.into_iter().find(|kind| kind.rule() == self.fault);
         let kind = kind.ok_or_else(|| format!("there is no live fault \"{}\"", self.fault))?;
         let form = match self.form {
             FormSpec::Fault => Form::Fault,
@@ -93,9 +93,9 @@ impl Part for Running {
         // Of two equal limits the kernel charges the inner one first, and the outer one also contains a few pages of its children's own
         // structures (mm/memcontrol.c): either limit may be reached.
         let victims = match self.scenario.kind() {
-            Kind::MemoryLimit if !self.scenario.limits().is_empty() => self.scenario.limits().join("|"),
+            FaultKind::MemoryLimit if !self.scenario.limits().is_empty() => self.scenario.limits().join("|"),
             // The victim is the waiting client's task: its cgroup has no counter of connects.
-            Kind::ListenOverflow => format!("{}{}", self.scenario.binding(), pids.collect::<String>()),
+            FaultKind::ListenOverflow => format!("{}{}", self.scenario.binding(), pids.collect::<String>()),
             _ => self.scenario.binding().to_owned(),
         };
         let known = [
@@ -128,7 +128,7 @@ impl Part for Running {
                 let no_loss = match self.scenario.kind() {
                     _ if self.is_emulated => NO_LOSS,
                     // The speed of a disk changes with time.
-                    Kind::BlkioThrottle => thresholds::DRIFT,
+                    FaultKind::BlkioThrottle => thresholds::DRIFT,
                     _ => thresholds::NO_FAULT,
                 };
                 let what = format!("{what}; its counter rose by {counted:?}");
@@ -154,7 +154,7 @@ impl Running {
     fn is_counted(&self, counted: Option<u64>) -> bool {
         match (self.form, self.scenario.kind()) {
             (FormSpec::Control, _) => counted != Some(0),
-            (_, Kind::ListenOverflow) => counted.unwrap_or(0) == 0,
+            (_, FaultKind::ListenOverflow) => counted.unwrap_or(0) == 0,
             _ => true,
         }
     }

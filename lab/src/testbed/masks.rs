@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use whyslow_faults::cgroup::Group;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::spec::Work;
-use whyslow_faults::spinners::{Plan, Shape, Wait};
+use whyslow_faults::spinners::{Plan, Shape, SpinWait};
 use whyslow_faults::{Draw, Span, Victim, host};
 
 use crate::testbed::TestBed;
@@ -119,7 +119,7 @@ impl Setting for Spinners {
     fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let fence = &testbed.fence;
         let group = fence.group(&draw.word(6))?;
-        let wait = draw.pick(&[Wait::FlagPause, Wait::FlagBare]);
+        let wait = draw.pick(&[SpinWait::FlagPause, SpinWait::FlagBare]);
         let plan = Box::new(Plan::draw(wait, Shape::Pure, self.pairs as usize, draw));
         let spin = Victim::spawn(fence.spec(&group, &draw.word(10), 2 * self.pairs, Work::Spinner(plan)))?;
         let work = Work::Spin { burst_us: draw.between(150, 300), rest_us: 0 };

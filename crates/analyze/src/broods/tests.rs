@@ -91,7 +91,7 @@ fn parents_in_a_circle_end() {
 
 /// Two agents that had one pid, one after the other, and a child whose pid was reused.
 #[test]
-fn who_had_a_number_after_another_is_not_him() {
+fn reused_pid_does_not_merge_two_processes() {
     let first = Task { begun_ns: 10, ended: true, lived_ns: 4_000_000_000, ..agent() };
     let other = Task { comm: "other".into(), cmdline: Some("/bin/sh /opt/other".into()), ..agent() };
     let second = Task { begun_ns: 5_000, ..other };

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_use_all_cpus_is_bound() {
+    fn task_barred_from_some_cpus_is_bound() {
         assert_eq!(bound(&host(&["0-3", "0-3", "0", "0-1,3", "", "x"])), ("0-3".into(), vec![3, 4]));
     }
 

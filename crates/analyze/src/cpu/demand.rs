@@ -139,7 +139,7 @@ mod tests {
     /// Each second 8 ms of work with a quota of 5 ms in 100 ms. Its timer and the quota's are late by some 100 us, as timers
     /// of virtual machines are: the slope shows the jitter of the wake-ups, and nothing of a wait of 95 ms.
     #[test]
-    fn what_varies_by_less_than_wake_ups_jitter_tells_nothing_of_long_waits() {
+    fn variation_within_wakeup_jitter_tells_nothing_of_long_waits() {
         for seed in 1..=40u64 {
             let mut state = seed;
             let mut late = |mean: f64| {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_sleeps_absorbs_nothing() {
+    fn task_that_never_sleeps_absorbs_nothing() {
         let busy = Task { runnable_ns: 900, exec_ns: 100, lived_ns: 1000, ..Task::default() };
         assert_eq!(absorbed(&busy).high, 0.0);
         assert_eq!(wanted(&busy, 0.0), 1000.0);

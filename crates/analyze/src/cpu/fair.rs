@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::MAX_DEPTH;
 use crate::hashing::{Table, with_room};
 
 mod claims;
@@ -40,9 +41,6 @@ pub struct Group {
     /// CPU time it may use at most (a quota), if it has one.
     pub cap: Option<f64>,
 }
-
-/// Levels of cgroups that are followed; tasks below them get nothing. The kernel's own groups are some ten levels deep.
-pub const MAX_DEPTH: usize = 64;
 
 /// The weight of a task that is served before all others, in group 0, above all groups: the weights of a thousand groups are a
 /// millionth of it, and sums of both are still exact.
@@ -155,14 +153,14 @@ pub struct Shares {
 
 /// The intermediate results of one question, by index. The memory is kept from question to question, so that none has to clear all of it.
 #[derive(Debug, Default)]
-struct Kept<T> {
+struct Memo<T> {
     question: u64,
     of: Vec<(u64, T)>,
 }
 
-impl<T: Copy + Default> Kept<T> {
+impl<T: Copy + Default> Memo<T> {
     fn places(n: usize) -> Self {
-        Kept { question: 0, of: vec![(0, T::default()); n] }
+        Memo { question: 0, of: vec![(0, T::default()); n] }
     }
 
     /// Begins the next question: nothing is known yet.
@@ -184,11 +182,11 @@ impl<T: Copy + Default> Kept<T> {
 #[derive(Debug, Default)]
 struct Known {
     /// What a task can use at most, by task: only tasks for which the change may matter.
-    limits: Kept<f64>,
+    limits: Memo<f64>,
     /// How much a node gives for a weight of one, by node.
-    levels: Kept<f64>,
+    levels: Memo<f64>,
     /// The index of a changed node among the changed ones, by node.
-    changed: Kept<usize>,
+    changed: Memo<usize>,
     /// The last change and its nodes: the same change is often asked for some tasks first, and then for all.
     asked: Option<(Change, Table<usize, Changed>)>,
 }
@@ -224,9 +222,9 @@ impl Shares {
         };
         let (tasks, nodes) = (shares.tasks.len(), shares.nodes.len());
         *shares.known.get_mut() = Known {
-            limits: Kept::places(tasks),
-            levels: Kept::places(nodes),
-            changed: Kept::places(nodes),
+            limits: Memo::places(tasks),
+            levels: Memo::places(nodes),
+            changed: Memo::places(nodes),
             asked: None,
         };
         shares.limit();
@@ -296,7 +294,7 @@ impl Shares {
     }
 
     /// Tasks that can use another amount after the change, in order, with the new amount.
-    fn changed_limits(&self, change: &Change, limits: &mut Kept<f64>) -> Vec<(usize, f64)> {
+    fn changed_limits(&self, change: &Change, limits: &mut Memo<f64>) -> Vec<(usize, f64)> {
         let wants = |at: usize| {
             let wants = change.wants.get(&at).or(self.wants.get(at)).copied().unwrap_or(0.0);
             wants.clamp(0.0, self.cpu)
@@ -328,7 +326,7 @@ impl Shares {
         &self,
         change: &Change,
         others: &[(usize, f64)],
-        numbers: &mut Kept<usize>,
+        numbers: &mut Memo<usize>,
     ) -> Table<usize, Changed> {
         let place = |node: usize| {
             let depth = self.nodes.get(node).map(|node| node.depth).filter(|depth| *depth <= MAX_DEPTH);
@@ -367,7 +365,7 @@ impl Shares {
     }
 
     /// How much a node gives for a weight of one; nothing if it is not connected to the root.
-    fn level(&self, of: usize, changes: &Table<usize, Changed>, known: &mut Kept<f64>) -> f64 {
+    fn level(&self, of: usize, changes: &Table<usize, Changed>, known: &mut Memo<f64>) -> f64 {
         let (mut way, mut at, mut above) = (vec![], of, None);
         // Walks from the node up to one that is known, and down again.
         while let Some(node) = self.nodes.get(at).filter(|node| node.depth <= MAX_DEPTH) {
@@ -457,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_little_gets_it_and_the_rest_is_shared() {
+    fn small_demand_is_met_and_the_rest_is_shared() {
         let got =
             share_out(&[want(0, 0.1), want(0, 1.0), want(0, 1.0), want(0, 1.0)], &BTreeMap::new(), 2.0, 1.0);
         assert!((got[0] - 0.1).abs() < 1e-9 && (got[1] - 1.9 / 3.0).abs() < 1e-9, "{got:?}");
@@ -484,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_served_before_all_gets_what_he_wants_and_the_rest_share_what_is_left() {
+    fn urgent_tasks_are_served_first_and_the_others_share_the_rest() {
         let group = Group { parent: 0, weight: 1024.0, cap: None };
         let urgent = |wants| Want { weight: BEFORE_ALL, ..want(0, wants) };
         let mut wants: Vec<Want<'_>> = (0..8).map(|_| want(1, 1.0)).collect();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::{Missing, Share};
 
-use super::fair::MAX_DEPTH;
 use super::loss::FairShareModel;
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 
 mod nested;
@@ -36,19 +36,19 @@ impl<'r> HeldBack<'r> {
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let (cgroups, fair) = (ev.cgroups()?, ev.counterfactual()?);
         let least = WORTH_IT * ev.window().as_nanos() as f64;
-        let (held, are_all) = nested::held(fair, ev.stood_for_quotas(), cgroups, least);
+        let (held, are_all) = nested::held(fair, ev.throttled_times(), cgroups, least);
         Ok(HeldBack { held, are_all })
     }
 }
 
 /// How long quotas throttled threads, as far as rows of their waits show.
-pub(crate) fn stood(ev: &Evidence<'_>) -> ThrottledTime {
-    let mut stood = ThrottledTime::default();
+pub(crate) fn throttled_times(ev: &Evidence<'_>) -> ThrottledTime {
+    let mut throttled = ThrottledTime::default();
     for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
-        let sum = stood.entry(span.pid).or_default();
+        let sum = throttled.entry(span.pid).or_default();
         *sum = sum.saturating_add(span.throttled_ns);
     }
-    stood
+    throttled
 }
 
 /// The quota that binds first, by the group of the tasks that it holds back.
@@ -112,11 +112,11 @@ fn standing_below(ev: &Evidence<'_>, group: u64) -> u64 {
 
 /// Whether a task may have waited for a quota for as long as for all else: by the periods in which the quota ran out, or, where these
 /// were not counted, by the time that the task was seen throttled.
-pub(crate) fn holds(ev: &Evidence<'_>, stood: &ThrottledTime, task: &Task) -> bool {
+pub(crate) fn holds(ev: &Evidence<'_>, throttled: &ThrottledTime, task: &Task) -> bool {
     let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
     let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);
     let most = if quotas().any(|group| group.uncounted) {
-        stood.get(&task.pid).copied().unwrap_or(0)
+        throttled.get(&task.pid).copied().unwrap_or(0)
     } else if quotas().any(is_throttled) {
         standing_below(ev, task.cpu_cgroup)
     } else {

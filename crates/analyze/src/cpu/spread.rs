@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_sleeps_loses_all_of_it() {
+    fn task_that_never_sleeps_loses_the_whole_cost() {
         let t = task(800, 0);
         let loss = lost(&[&t, &t], |t| t.io_ns, 1.5e9);
         assert_eq!(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loses_more_than_he_lived() {
+    fn loss_never_exceeds_the_lifetime_of_the_tasks() {
         let loss = lost(&[&task(800, 0)], |t| t.io_ns, 9e9);
         assert_eq!(loss.likely, Duration::from_secs(1));
         assert_eq!(lost(&[], |t| t.io_ns, 9e9), Loss::default());

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cpu_counted_before_it_came_online_is_not_of_the_window() {
+    fn cpu_that_came_online_in_the_window_has_no_interrupt_counts() {
         let first = "   CPU0\n 36: 5 virtio\n";
         let last = "   CPU0 CPU1\n 36: 7 900000 virtio\n";
         let host = Fixture::second().start("proc/interrupts", first).end("proc/interrupts", last);

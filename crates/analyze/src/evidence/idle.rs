@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_once_has_no_use_and_a_cpu_without_states_is_missing() {
+    fn idle_state_read_once_has_no_use_and_cpu_without_states_is_missing() {
         let host = Fixture::second().end(&format!("{CPUS}cpu0/cpuidle/state0/latency"), "0\n");
         let states = host.ev().idle_states(0).unwrap();
         assert_eq!((states[0].used, states[0].name.as_str(), states[0].polls()), (None, "state0", true));

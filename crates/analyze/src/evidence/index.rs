@@ -38,7 +38,7 @@ pub(super) struct Index<'r> {
     on_cpu: OnceCell<Rc<OnCpu<'r>>>,
     fair_shares: Once<Result<FairShareModel<'r>, Missing>>,
     losses: Once<Result<FairShareModel<'r>, Missing>>,
-    stood_for_quotas: Once<ThrottledTime>,
+    throttled_times: Once<ThrottledTime>,
     held_back: Once<Result<HeldBack<'r>, Missing>>,
     full_threads: Once<Result<FullThreads<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
@@ -182,8 +182,8 @@ impl<'r> Evidence<'r> {
     }
 
     /// How long quotas throttled threads.
-    pub(crate) fn stood_for_quotas(&self) -> &ThrottledTime {
-        self.asked.once(&self.index.stood_for_quotas, || quota::stood(self))
+    pub(crate) fn throttled_times(&self) -> &ThrottledTime {
+        self.asked.once(&self.index.throttled_times, || quota::throttled_times(self))
     }
 
     /// Tasks that quotas held back.

@@ -12,9 +12,9 @@ const NEGLIGIBLE: f64 = 0.01;
 
 /// The probes whose tables a rule has read.
 #[derive(Debug, Default)]
-pub(super) struct Asked(RefCell<BTreeSet<Probe>>);
+pub(super) struct ProbesRead(RefCell<BTreeSet<Probe>>);
 
-impl Asked {
+impl ProbesRead {
     pub(super) fn note(&self, probe: Probe) {
         self.0.borrow_mut().insert(probe);
     }
@@ -23,7 +23,7 @@ impl Asked {
 /// A result that several rules need and that is computed once, with the probes that it rests on.
 pub(super) type Once<T> = OnceCell<(T, BTreeSet<Probe>)>;
 
-impl Asked {
+impl ProbesRead {
     /// Computes the result on first use. Each user of it, first or later, counts as a reader of the tables that it rests on.
     pub(super) fn once<'c, T>(&self, cell: &'c Once<T>, make: impl FnOnce() -> T) -> &'c T {
         let (value, rests_on) = cell.get_or_init(|| {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_once_rests_on_its_tables_for_whoever_asks() {
+    fn cached_result_counts_as_a_read_of_its_tables_on_every_use() {
         let mut host = Fixture::second().with(|tables| {
             tables.tasks = Some(Vec::new());
             tables.cgroups = Some(Vec::new());

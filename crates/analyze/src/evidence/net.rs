@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_recorded_is_missing() {
+    fn unrecorded_counters_and_connects_are_missing() {
         let rec = Recording::default();
         assert_eq!(Evidence::of(&rec).netns(), Err(Missing::not_recorded("net/netstat")));
         assert!(Evidence::of(&rec).connects().is_err());

@@ -80,7 +80,7 @@ fn a_thread_can_be_asked_about_alone() {
 }
 
 #[test]
-fn what_was_not_there_is_an_error_with_a_way_out() {
+fn unknown_subject_is_a_cannot_find_error() {
     let rec = host();
     for on in [Focus::Pid(99), Focus::Cgroup("/c".into()), Focus::Unit("c".into())] {
         let error = focus(&rec, &mut document(&rec), &on).unwrap_err();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_model::Hop;
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::{Context, Span, State};
-use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
+use whyslow_model::wait::{Detail, Note, Reason, TaskState, WaitTarget};
 
 use super::culprit::{HALTED, Step};
 use super::facts::Graph;
@@ -212,7 +212,7 @@ fn is_taken(graph: &Graph<'_>, row: usize) -> bool {
 /// A call to a file system that a daemon serves: the first part of the wait for its answer is interruptible (fs/fuse/dev.c,
 /// request_wait_answer).
 fn is_of_fuse(graph: &Graph<'_>, row: usize) -> bool {
-    *graph.details.of(graph.kind(row).what) == Detail::Thing(Thing::FuseAnswer)
+    *graph.details.of(graph.kind(row).what) == Detail::Target(WaitTarget::FuseAnswer)
 }
 
 /// On a CPU that tasks share each waits for the others, and slices of 32 ms were seen at load 18 on two CPUs; one that had

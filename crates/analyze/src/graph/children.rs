@@ -8,26 +8,22 @@
 
 use std::rc::Rc;
 
+use whyslow_model::syscall::{WAIT4, WAITID};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Span};
 use whyslow_model::wait::Reason;
 
-use super::facts::{Behind, Graph, Kind};
+use super::facts::{Behind, Graph, Kind, SMALL_PART};
 use super::node::{Node, merged};
 use super::split::split_many;
 use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::Class;
 
-/// wait4(pid, ...) and waitid(type, id, ...) on x86-64.
-const WAIT4: u32 = 61;
-const WAITID: u32 = 247;
 /// include/uapi/linux/wait.h.
 const P_PID: u64 = 1;
 /// Of more children those that were there longest speak for the others.
 const MOST: usize = 64;
-/// Who rests for nine tenths of the time, or more, had nothing to do.
-const RESTS: u64 = 10;
 
 /// Who is below whom.
 #[derive(Debug)]
@@ -147,7 +143,7 @@ impl Graph<'_> {
         let rests = |behind: &Behind| {
             let rested: u64 = behind.0.iter().filter(|node| self.is_rest(node)).map(|node| node.ns).sum();
             let all: u64 = behind.0.iter().map(|node| node.ns).sum();
-            all.saturating_sub(rested) < all / RESTS
+            all.saturating_sub(rested) < all / SMALL_PART
         };
         if found.iter().any(|(_, behind)| !rests(behind)) {
             found.retain(|(_, behind)| !rests(behind));

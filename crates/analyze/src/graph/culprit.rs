@@ -10,7 +10,7 @@ use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
-use crate::cpu::fair::MAX_DEPTH;
+use crate::MAX_DEPTH;
 use crate::cpu::quota;
 use crate::names::Names as GroupNames;
 use crate::wait_reasons::Class;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::hashing::{Set, Table};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, StateTimes, Waker};
-use whyslow_model::wait::{Reason, Thing};
+use whyslow_model::wait::{Reason, WaitTarget};
 
 use super::facts::Graph;
 use super::node::{Node, Sort, merged};
@@ -85,10 +85,10 @@ impl Graph<'_> {
         let mut nodes = self.ran_as(who, &self.namesakes_did(comm), ran);
         nodes.extend([
             reported(Sort::Ready, Reason::Runnable, self.rests.short_cpu, ready),
-            self.unexplained(who, Thing::ShortIo, io),
-            self.unexplained(who, Thing::ShortBlocked, blocked),
-            self.unexplained(who, Thing::ShortSleeps, slept),
-            self.unexplained(who, Thing::TracerMissed, missed),
+            self.unexplained(who, WaitTarget::ShortIo, io),
+            self.unexplained(who, WaitTarget::ShortBlocked, blocked),
+            self.unexplained(who, WaitTarget::ShortSleeps, slept),
+            self.unexplained(who, WaitTarget::TracerMissed, missed),
         ]);
         merged(nodes, &self.rests)
     }

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
-use whyslow_model::wait::{Reason, Thing};
+use whyslow_model::wait::{Reason, WaitTarget};
 
 use super::facts::{Behind, Graph, Kind, Who};
 use super::layout::without_timeout;
@@ -54,7 +54,7 @@ impl Graph<'_> {
     ) -> Rc<[Node]> {
         let Some(line) = self.lines.get(&pid) else {
             let who = self.who_is(pid, work);
-            return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
+            return Rc::new([self.unexplained(who, WaitTarget::NotSeenToRun, to.saturating_sub(from))]);
         };
         walk.enter(pid, (from, to));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
@@ -74,12 +74,16 @@ impl Graph<'_> {
                 What::Ready(row) => nodes.extend(self.ready(row, piece, follow)),
                 What::Unborn => nodes.push(self.unborn(walk, pid, piece)),
                 What::Gone => {
-                    nodes.push(self.unexplained(self.who_is(pid, work), Thing::HadEnded, piece.ns()))
+                    nodes.push(self.unexplained(self.who_is(pid, work), WaitTarget::HadEnded, piece.ns()))
                 }
                 What::Hole => match self.hole_by_sums(line, pid, piece.ns()) {
                     Some(parts) => nodes.extend(parts.iter().cloned()),
                     None => {
-                        nodes.push(self.unexplained(self.who_is(pid, work), Thing::NotExplained, piece.ns()));
+                        nodes.push(self.unexplained(
+                            self.who_is(pid, work),
+                            WaitTarget::NotExplained,
+                            piece.ns(),
+                        ));
                     }
                 },
             }
@@ -173,7 +177,7 @@ impl Graph<'_> {
         if walk.is_deep() || matches!(other, Other::Nobody) {
             walk.here_only = true;
             let who = self.no_one();
-            return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
+            return (Rc::new([self.unexplained(who, WaitTarget::NotFollowed, to - from)]), 0);
         }
         // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
         let is_whole = is_its && from <= span.at_ns && to >= span.woken_ns.min(self.window);
@@ -188,7 +192,7 @@ impl Graph<'_> {
                 Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
                 Other::Unseen => {
                     let who = self.no_one();
-                    (Rc::from([self.unexplained(who, Thing::WakerNotSeen, to - from)]), 0)
+                    (Rc::from([self.unexplained(who, WaitTarget::WakerNotSeen, to - from)]), 0)
                 }
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
@@ -262,18 +266,18 @@ impl Graph<'_> {
                     (Some(event), Class::Idle) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
                     (Some(event), _) => leaf(event, 0),
                     (None, Class::Idle) => (Rc::new([]), 0),
-                    (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),
+                    (None, _) => leaf(self.unexplained(nobody, WaitTarget::AnInterrupt, ns), 0),
                 }
             }
             None if span.open && class == Class::Idle => (Rc::new([]), 0),
             None if span.open => {
-                let what = self.details.id(Thing::NobodyWoke.into());
+                let what = self.details.id(WaitTarget::NobodyWoke.into());
                 let key = Key { sort: Sort::Open, reason: Reason::Open, who: nobody.key, what };
                 let mut node = Node::leaf(key, 0, ns);
                 node.unsaid = if class == Class::Unknown { ns } else { 0 };
                 leaf(node, note::OPEN)
             }
-            _ => leaf(self.unexplained(nobody, Thing::WakerNotSeen, ns), 0),
+            _ => leaf(self.unexplained(nobody, WaitTarget::WakerNotSeen, ns), 0),
         }
     }
 
@@ -284,7 +288,7 @@ impl Graph<'_> {
         }
         walk.here_only = true;
         let who = self.who_is(pid, work);
-        let what = self.details.id(Thing::InTurn.into());
+        let what = self.details.id(WaitTarget::InTurn.into());
         let key = Key { sort: Sort::Cycle, reason: Reason::Cycle, who: who.key, what };
         let mut node = Node::leaf(key, pid, to.saturating_sub(from));
         node.shown = who.shown;
@@ -300,7 +304,7 @@ impl Graph<'_> {
             creator => creator,
         });
         let followed = maker.filter(|p| *p != 0 && walk.is_new(*p) && self.lines.contains_key(p));
-        let what = self.details.id(Thing::NotBegun.into());
+        let what = self.details.id(WaitTarget::NotBegun.into());
         let key = Key { sort: Sort::Unborn, reason: Reason::NotBegun, who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());
         node.shown = who.shown;
@@ -314,7 +318,7 @@ impl Graph<'_> {
     }
 
     /// Time of `who` that nobody saw.
-    pub fn unexplained(&self, who: Who, why: Thing, ns: u64) -> Node {
+    pub fn unexplained(&self, who: Who, why: WaitTarget, ns: u64) -> Node {
         let what = self.details.id(why.into());
         let key = Key { sort: Sort::Unexplained, reason: Reason::Unexplained, who: who.key, what };
         let mut node = Node::leaf(key, who.pid, ns);

@@ -40,8 +40,11 @@ fn longest_window(rec: &Recording) -> u64 {
     LONGEST_WINDOW.min(u64::MAX / (summed as u64).saturating_mul(2).max(1))
 }
 
+/// One tenth: a smaller part of a wait, or of the time of a thread, changes no answer.
+pub(super) const SMALL_PART: u64 = 10;
+
 /// Tells what a wait was for.
-pub(super) type Judge = fn(&Span, &Stacks<'_>) -> WaitKind;
+pub(super) type Classify = fn(&Span, &Stacks<'_>) -> WaitKind;
 
 /// What a wait was for, with its name's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +112,7 @@ pub(super) struct Graph<'r> {
     pub wakers: OnceCell<Table<Word, (Option<usize>, usize)>>,
     /// Threads that are stuck, by process, as far as they were asked for.
     pub stuck: RefCell<Table<u32, Rc<[Stuck]>>>,
-    judge: Judge,
+    judge: Classify,
     /// Samples.
     pub on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
@@ -134,7 +137,7 @@ pub(super) struct Graph<'r> {
 
 impl<'r> Graph<'r> {
     /// Of this recording; `None` if there are no timelines in it.
-    pub fn of(rec: &'r Recording, judge: Judge) -> Option<Self> {
+    pub fn of(rec: &'r Recording, judge: Classify) -> Option<Self> {
         let samples = rec.tables.samples.as_deref().unwrap_or_default();
         Graph::with(rec, judge, Rc::new(Stacks::in_recording(rec)), Rc::new(OnCpu::of(samples)))
     }
@@ -142,7 +145,7 @@ impl<'r> Graph<'r> {
     /// The same, with the recording's stacks and samples.
     pub fn with(
         rec: &'r Recording,
-        judge: Judge,
+        judge: Classify,
         stacks: Rc<Stacks<'r>>,
         on_cpu: Rc<OnCpu<'r>>,
     ) -> Option<Self> {

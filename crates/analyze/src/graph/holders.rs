@@ -5,7 +5,7 @@
 //! lock may have changed hands unseen; such a stretch is nobody's.
 
 use whyslow_model::timeline::{Context, LockWait, Span, Waker};
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
 use super::facts::{Behind, Graph, OwnerSample};
 use super::node::{Node, merged, note};
@@ -47,8 +47,8 @@ impl Graph<'_> {
             let Some(pid) = interval.pid else {
                 let nobody = self.no_one();
                 let (why, is) = match pids.is_empty() {
-                    true => (Thing::HolderNotSeen, 0),
-                    false => (Thing::ChangedHands, note::HAND_OFF),
+                    true => (WaitTarget::HolderNotSeen, 0),
+                    false => (WaitTarget::ChangedHands, note::HAND_OFF),
                 };
                 notes |= is;
                 nodes.push(self.unexplained(nobody, why, ns));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use whyslow_model::Recording;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
@@ -81,7 +81,7 @@ impl<'r> IpiWaits<'r> {
             nodes.push(leaf);
         }
         let rest = parts.last().copied().filter(|_| parts.len() > nodes.len()).unwrap_or(0);
-        nodes.push(node(Thing::PromptCpus.into(), rest));
+        nodes.push(node(WaitTarget::PromptCpus.into(), rest));
         nodes
     }
 }

@@ -2,7 +2,7 @@
 
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Note, Reason, Thing};
+use whyslow_model::wait::{Detail, Note, Reason, WaitTarget};
 use whyslow_model::{Hop, SubjectKind};
 
 use super::{HostChain, UNKNOWN, WITHOUT_A_BREAK};
@@ -25,8 +25,9 @@ impl HostChain<'_> {
             _ => false,
         };
         // Who had a CPU that the holder wanted took his turn.
-        let a_turn =
-            |last: &Hop| last.detail == Detail::Thing(Thing::HadCpu) && last.worst < Some(WITHOUT_A_BREAK);
+        let a_turn = |last: &Hop| {
+            last.detail == Detail::Target(WaitTarget::HadCpu) && last.worst < Some(WITHOUT_A_BREAK)
+        };
         let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
         // Nor does who waits for the waiter by way of somebody who had nothing to do: that is a hand-over, not a deadlock.
         let idle = |hop: &Hop| hop.reason == Reason::Idle;

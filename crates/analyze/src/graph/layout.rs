@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use whyslow_model::Share;
 use whyslow_model::chain::Part;
-use whyslow_model::wait::{Detail, Operation, Reason, Thing, Who};
+use whyslow_model::wait::{Detail, Operation, Reason, WaitTarget, Who};
 
 use super::facts::Graph;
 use super::names::Called;
@@ -44,7 +44,7 @@ pub(super) fn reported(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64
 
 /// Who has nothing to do comes last, however long that was; what is too small to be told apart before that.
 fn is_rest(reason: Reason, detail: &Detail) -> bool {
-    reason == Reason::Handed || *detail == Detail::Thing(Thing::AsleepThroughout)
+    reason == Reason::Handed || *detail == Detail::Target(WaitTarget::AsleepThroughout)
 }
 
 fn part(graph: &Graph<'_>, node: &Node, above: Called, wall: u64) -> Part {
@@ -138,9 +138,9 @@ pub(super) fn without_timeout(node: Node, graph: &Graph<'_>) -> Node {
         return node; // somebody else ended it at last
     }
     let untimed = match *graph.details.of(node.key.what) {
-        Detail::Thing(Thing::EpollTimeout) => Thing::EpollEvents,
-        Detail::Thing(Thing::PollTimeout) => Thing::PollEvents,
-        Detail::Thing(Thing::FutexTimeout) => Thing::FutexSignal,
+        Detail::Target(WaitTarget::EpollTimeout) => WaitTarget::EpollEvents,
+        Detail::Target(WaitTarget::PollTimeout) => WaitTarget::PollEvents,
+        Detail::Target(WaitTarget::FutexTimeout) => WaitTarget::FutexSignal,
         _ => return node,
     };
     let what = graph.details.id(untimed.into());

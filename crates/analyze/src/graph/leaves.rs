@@ -1,7 +1,7 @@
 //! What is known by sums only, and what is no task's doing: time on a CPU, short waits, interrupts.
 
 use whyslow_model::timeline::{Context, Span, State, StateTimes};
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::facts::{Graph, LongRun, Who};
 use super::names::DetailId;
@@ -35,7 +35,7 @@ impl Graph<'_> {
             nodes.extend(self.short(line, who, state, ns, within));
         }
         if mix.unknown_ns > 0 {
-            nodes.push(self.unexplained(who, Thing::TracerMissed, mix.unknown_ns));
+            nodes.push(self.unexplained(who, WaitTarget::TracerMissed, mix.unknown_ns));
         }
     }
 
@@ -64,9 +64,9 @@ impl Graph<'_> {
         let weights: Vec<u64> = rows.iter().map(|(_, weight)| *weight).collect();
         if weights.iter().all(|weight| *weight == 0) {
             let why = match state {
-                State::Io => Thing::ShortIo,
-                State::Blocked => Thing::ShortBlocked,
-                _ => Thing::ShortSleeps,
+                State::Io => WaitTarget::ShortIo,
+                State::Blocked => WaitTarget::ShortBlocked,
+                _ => WaitTarget::ShortSleeps,
             };
             return vec![self.unexplained(who, why, ns)];
         }
@@ -152,12 +152,12 @@ impl Graph<'_> {
         let throttled = self.throttled(span, piece);
         let mut nodes = Vec::new();
         if throttled > 0 {
-            let what = self.details.id(Thing::CpuQuota.into());
+            let what = self.details.id(WaitTarget::CpuQuota.into());
             nodes.push(self.node(Sort::Quota, Reason::Quota, self.who(row, span, None), what, throttled));
         }
         let left = piece.ns() - throttled;
         let Some(all) = all else {
-            nodes.push(self.unexplained(self.no_one(), Thing::NotFollowed, left));
+            nodes.push(self.unexplained(self.no_one(), WaitTarget::NotFollowed, left));
             return nodes;
         };
         let runs: Vec<(&LongRun, u64)> = all
@@ -217,13 +217,16 @@ impl Graph<'_> {
 }
 
 /// Kernel functions that wake somebody from an interrupt, by how their names begin.
-fn event_of(frame: &str) -> Option<Thing> {
-    const EVENTS: [(&[&str], Thing); 5] = [
-        (&["hrtimer_", "process_timeout", "call_timer_fn", "it_real_fn", "alarm"], Thing::ATimer),
-        (&["blk_", "bio_", "end_bio", "nvme_", "virtblk_", "scsi_", "dio_bio"], Thing::BlockIo),
-        (&["tcp_", "udp_", "sock_", "net_rx", "napi_", "__netif", "ip_"], Thing::Packet),
-        (&["rcu_", "wakeme_after_rcu"], Thing::GracePeriod),
-        (&["__sysvec_call_function", "flush_smp_call", "generic_smp_call", "irq_work"], Thing::CallOfCpu),
+fn event_of(frame: &str) -> Option<WaitTarget> {
+    const EVENTS: [(&[&str], WaitTarget); 5] = [
+        (&["hrtimer_", "process_timeout", "call_timer_fn", "it_real_fn", "alarm"], WaitTarget::ATimer),
+        (&["blk_", "bio_", "end_bio", "nvme_", "virtblk_", "scsi_", "dio_bio"], WaitTarget::BlockIo),
+        (&["tcp_", "udp_", "sock_", "net_rx", "napi_", "__netif", "ip_"], WaitTarget::Packet),
+        (&["rcu_", "wakeme_after_rcu"], WaitTarget::GracePeriod),
+        (
+            &["__sysvec_call_function", "flush_smp_call", "generic_smp_call", "irq_work"],
+            WaitTarget::CallOfCpu,
+        ),
     ];
     let event = EVENTS.iter().find(|(begins, _)| begins.iter().any(|begin| frame.starts_with(begin)))?;
     Some(event.1)

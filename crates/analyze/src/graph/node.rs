@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use whyslow_model::wait::{Detail, Note, Reason, Thing};
+use whyslow_model::wait::{Detail, Note, Reason, WaitTarget};
 
 use super::names::{Called, DetailId, Details, Name};
 use crate::hashing::Table;
@@ -230,17 +230,17 @@ pub(super) struct Rests {
 impl Rests {
     /// Once: what is looked up for each of a million nodes costs more than the node.
     pub fn of(nobody: Called, details: &Details) -> Self {
-        let id = |thing: Thing| details.id(thing.into());
+        let id = |thing: WaitTarget| details.id(thing.into());
         Rests {
             families: Families::default(),
             nobody,
-            smaller: id(Thing::SmallerParts),
-            unseen: id(Thing::NotExplained),
-            on_cpu: id(Thing::OnCpu),
-            cpu: id(Thing::Cpu),
-            short_cpu: details.id(Detail::Short { of: Box::new(Thing::Cpu.into()), woken_by: None }),
-            short_runs: id(Thing::ShortRuns),
-            had_cpu: id(Thing::HadCpu),
+            smaller: id(WaitTarget::SmallerParts),
+            unseen: id(WaitTarget::NotExplained),
+            on_cpu: id(WaitTarget::OnCpu),
+            cpu: id(WaitTarget::Cpu),
+            short_cpu: details.id(Detail::Short { of: Box::new(WaitTarget::Cpu.into()), woken_by: None }),
+            short_runs: id(WaitTarget::ShortRuns),
+            had_cpu: id(WaitTarget::HadCpu),
         }
     }
 }

@@ -2,12 +2,12 @@
 //! connections at once (a loop of events), or that has many threads, does not say which of them its answer needs; what it has sent does.
 
 use whyslow_model::timeline::{Asked, Request, Span};
-use whyslow_model::wait::{Detail, PeerAct, Reason, Thing};
+use whyslow_model::wait::{Detail, PeerAct, Reason, WaitTarget};
 
-use super::facts::{Behind, Graph};
+use super::facts::{Behind, Graph, SMALL_PART};
 use super::node::{Key, Node, Sort};
 use super::timeline::{Piece, What};
-use super::walk::Walk;
+use super::walk::{DEEPEST, Walk};
 use crate::hashing::Table;
 use crate::wait_reasons::{Class, TICK, task_behind};
 
@@ -15,10 +15,6 @@ use crate::wait_reasons::{Class, TICK, task_behind};
 const BEFORE: i64 = 2 * TICK as i64;
 /// ... and what is asked for its sake soon afterwards, where it is not known that it is kept.
 const AT_ONCE: i64 = 250_000_000;
-/// What begins after this part (1 in 10) of a wait is not what all of it was for.
-const IDLE: u64 = 10;
-/// Longer ways from one that waits to the next are not gone.
-const DEEPEST: usize = 32;
 /// x86-64: poll, select, pselect6, ppoll; epoll_wait, epoll_pwait, epoll_pwait2; io_uring_enter.
 const FOR_EVENTS: [u32; 8] = [7, 23, 270, 271, 232, 281, 441, 426];
 
@@ -49,7 +45,7 @@ impl Onward<'_> {
         let since =
             |at: Option<i64>| window.saturating_sub(at.map_or(0, |at| u64::try_from(at).unwrap_or(0)));
         let (own, whole) = (since(self.sent), since(asked));
-        self.is_since(asked) && own.saturating_add(whole / IDLE) >= whole
+        self.is_since(asked) && own.saturating_add(whole / SMALL_PART) >= whole
     }
 
     fn is_sure(&self) -> bool {
@@ -203,7 +199,7 @@ impl<'r> Graph<'r> {
             let node = self.asks(process, &onward, to.saturating_sub(from_then));
             let node = self.with_answer(walk, node, &onward, Piece { from: from_then, to, what: What::Hole });
             let before =
-                self.unexplained(self.who_is(process, None), Thing::ThreadNotKnown, from_then - from);
+                self.unexplained(self.who_is(process, None), WaitTarget::ThreadNotKnown, from_then - from);
             if before.ns == 0 { [node].into() } else { [node, before].into() }
         });
         walk.leave();
@@ -236,7 +232,7 @@ impl<'r> Graph<'r> {
         self.by_onward(walk, process, from, to).unwrap_or_else(|| {
             walk.asks(None);
             let who = self.who_is(process, None);
-            ([self.unexplained(who, Thing::ThreadNotKnown, to.saturating_sub(from))].into(), 0)
+            ([self.unexplained(who, WaitTarget::ThreadNotKnown, to.saturating_sub(from))].into(), 0)
         })
     }
 

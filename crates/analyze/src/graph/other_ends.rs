@@ -4,18 +4,14 @@
 use whyslow_model::timeline::{Asked, Span, State};
 use whyslow_model::wait::{Detail, PeerAct};
 
-use super::facts::{Behind, Graph};
+use super::facts::{Behind, Graph, SMALL_PART};
 use super::timeline::{What, mixed};
-use super::walk::Walk;
+use super::walk::{DEEPEST, Walk};
 use crate::hashing::Table;
 use crate::wait_reasons::Class;
 
 /// A client waits for the answer as soon as it has asked; on a busy host it may lose its CPU in between.
 pub(super) const ASKED_BEFORE: u64 = 20_000_000;
-/// Longer ways from one that waits to the next are not gone.
-const MOST_ENDS: usize = 32;
-/// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
-pub(super) const IDLE: u64 = 10;
 
 /// Who is at the other end of a wait that lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +151,7 @@ impl Graph<'_> {
             Some((row, OtherEnd { process, thread, kept, doubtful, asked, late, sent }))
         };
         let mut all: Table<usize, OtherEnd> = self.lasting.values().filter_map(|row| of_row(*row)).collect();
-        for _ in 0..MOST_ENDS {
+        for _ in 0..DEEPEST {
             let kept: Vec<(usize, bool)> =
                 all.iter().filter_map(|(row, end)| Some((*row, self.is_kept_by_next(end, &all)?))).collect();
             if kept.is_empty() {
@@ -178,7 +174,7 @@ impl Graph<'_> {
         let asked = end.sent.map_or(0, |sent| u64::try_from(sent).unwrap_or(0));
         let (begin, _) = self.longer_wait(row).or_else(|| Some((self.spans.get(row)?.at_ns, 0)))?;
         let idle = begin.saturating_sub(asked);
-        (idle <= self.window.saturating_sub(asked) / IDLE).then_some(next.doubtful)
+        (idle <= self.window.saturating_sub(asked) / SMALL_PART).then_some(next.doubtful)
     }
 
     /// It had something to do since then, or was kept from it, all the time, and has answered nobody: a loop that serves others now and then
@@ -201,14 +197,14 @@ impl Graph<'_> {
                 What::Wait(_) | What::Unborn | What::Gone | What::Hole => piece.ns(),
             });
         }
-        all > 0 && idle <= all / IDLE
+        all > 0 && idle <= all / SMALL_PART
     }
 
     /// Of its own accord, until there is something to tell. Who sleeps all the time looks at nothing.
     pub fn sleeps(&self, pid: u32) -> bool {
         let Some(What::Wait(row)) = self.last_of(pid) else { return false };
         let began = self.spans.get(row).map_or(0, |span| span.at_ns);
-        self.kind(row).class == Class::Timer && began > self.window / IDLE
+        self.kind(row).class == Class::Timer && began > self.window / SMALL_PART
     }
 
     /// Pools wait for jobs as others wait for a lock, at a word of their own: it must be known that there is a lock.

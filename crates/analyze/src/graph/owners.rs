@@ -3,8 +3,9 @@
 //! Who lets a lock go wakes the next in its queue, and is the waker. Else only the lock itself tells who has it: glibc's mutexes
 //! by a word beside their own, locks on files by the kernel's list (`Span::holder`); a joined thread by its number.
 
+use whyslow_model::syscall::FUTEX;
 use whyslow_model::timeline::{Context, Span, Waker};
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::facts::{Behind, Graph, Kind};
 use super::node::note;
@@ -26,7 +27,7 @@ impl Graph<'_> {
         if kind.reason == Reason::FileLock && !self.is_one_thread(owner) {
             let who = self.who_is(owner, None);
             let ns = to.saturating_sub(from);
-            return Some(([self.unexplained(who, Thing::ThreadNotKnown, ns)].into(), timed));
+            return Some(([self.unexplained(who, WaitTarget::ThreadNotKnown, ns)].into(), timed));
         }
         let (parts, notes) = self.follow(walk, owner, from, to, None);
         Some((parts, notes | timed))
@@ -41,7 +42,7 @@ impl Graph<'_> {
     fn owner(&self, span: &Span, kind: Kind) -> Option<u32> {
         let owner = match kind.class {
             Class::Lock => Some(span.holder),
-            Class::Dependency if *self.details.of(kind.what) == Detail::Thing(Thing::ThreadEnd) => {
+            Class::Dependency if *self.details.of(kind.what) == Detail::Target(WaitTarget::ThreadEnd) => {
                 joined_thread(span, &self.stacks)
             }
             _ => None,
@@ -129,6 +130,5 @@ impl Graph<'_> {
 
 /// The futex that is waited for, by process.
 pub(super) fn word(span: &Span) -> Option<(u32, u64)> {
-    const FUTEX: u32 = 202; // x86-64
     (span.syscall == Some(FUTEX)).then_some((span.tgid, span.args[0]))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Asked, Span, State};
-use whyslow_model::wait::{Detail, Thing};
+use whyslow_model::wait::{Detail, WaitTarget};
 
 use super::facts::{Graph, Kind};
 use crate::hashing::Table;
@@ -16,20 +16,20 @@ impl Graph<'_> {
     pub fn at_another_epoll(&self, span: &Span, own: Kind) -> Option<Kind> {
         // Where something is known of what it waits for, that says more.
         let is_for_events =
-            own.class == Class::Idle && *self.details.of(own.what) == Detail::Thing(Thing::EpollEvents);
+            own.class == Class::Idle && *self.details.of(own.what) == Detail::Target(WaitTarget::EpollEvents);
         if !is_for_events || epoll_of(span).is_none() {
             return None;
         }
         let last = self.parked_at(span.tgid).and_then(|row| self.spans.get(row))?;
         let is_there = last.pid == span.pid && epoll_of(last) == epoll_of(span);
-        let what = || self.details.id(Thing::EpollElsewhere.into());
+        let what = || self.details.id(WaitTarget::EpollElsewhere.into());
         is_there.then(|| Kind { what: what(), class: Class::Dependency, ..own })
     }
 
     /// Whether all of a process waits so as the window ends.
     pub fn is_parked(&self, process: u32) -> bool {
         let what = self.parked_at(process).map(|row| self.kind(row).what);
-        what.is_some_and(|what| *self.details.of(what) == Detail::Thing(Thing::EpollElsewhere))
+        what.is_some_and(|what| *self.details.of(what) == Detail::Target(WaitTarget::EpollElsewhere))
     }
 
     /// The wait of a process that looks at no client: the row of its only thread.

@@ -2,7 +2,7 @@
 //! as Python's are), whatever its value says. A job queue's waiters are woken by another thread, and a parked thread has a word of its own.
 
 use whyslow_model::timeline::{Span, Waker};
-use whyslow_model::wait::{Reason, Thing};
+use whyslow_model::wait::{Reason, WaitTarget};
 
 use super::facts::{Behind, Graph, Kind};
 use super::node::{Node, merged};
@@ -41,7 +41,11 @@ impl Graph<'_> {
         }
         let word = word(self.spans.get(row)?)?;
         let is_lock = self.passed_on().contains_key(&word);
-        is_lock.then(|| Kind { what: self.details.id(Thing::UserLock.into()), class: Class::Lock, ..kind })
+        is_lock.then(|| Kind {
+            what: self.details.id(WaitTarget::UserLock.into()),
+            class: Class::Lock,
+            ..kind
+        })
     }
 
     /// What those did who had it in turn: each of them until it let it go.
@@ -63,7 +67,7 @@ impl Graph<'_> {
             }
         }
         if at < to {
-            nodes.push(self.unexplained(self.no_one(), Thing::HolderNotSeen, to - at));
+            nodes.push(self.unexplained(self.no_one(), WaitTarget::HolderNotSeen, to - at));
         }
         (nodes.len() > usize::from(at < to)).then(|| (merged(nodes, &self.rests), notes))
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use whyslow_model::syscall::FUTEX;
 use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
@@ -12,8 +13,6 @@ use crate::wait_reasons::{
     socket, task_behind,
 };
 
-/// futex(2) on x86-64.
-const FUTEX: u32 = 202;
 /// poll, ppoll: so many descriptors.
 const POLL: [u32; 2] = [7, 271];
 /// select, pselect6: the highest descriptor. epoll_wait, epoll_pwait, epoll_pwait2: the set.

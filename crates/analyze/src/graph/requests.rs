@@ -2,7 +2,7 @@
 //! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
 
 use whyslow_model::timeline::{Delivery, Role, Span, Waker};
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::culprit::Step;
 use super::facts::Graph;
@@ -114,14 +114,18 @@ impl Graph<'_> {
     }
 
     fn had_nothing_to_do(&self, head: usize, leaf: &Step<'_>) -> bool {
-        const WATCHES: [Thing; 4] =
-            [Thing::EpollTimeout, Thing::PollTimeout, Thing::FutexTimeout, Thing::TimerfdTimer];
+        const WATCHES: [WaitTarget; 4] = [
+            WaitTarget::EpollTimeout,
+            WaitTarget::PollTimeout,
+            WaitTarget::FutexTimeout,
+            WaitTarget::TimerfdTimer,
+        ];
         let Some((row, span)) = leaf.node.row.and_then(|row| Some((row, self.spans.get(row)?))) else {
             return false;
         };
         let kind = self.kind(row);
         let detail = self.details.of(kind.what);
-        let is_one = |things: &[Thing]| things.iter().any(|thing| *detail == Detail::Thing(*thing));
+        let is_one = |things: &[WaitTarget]| things.iter().any(|thing| *detail == Detail::Target(*thing));
         let of_service = |task: &Waker| task.tgid == span.tgid;
         let of_its_own =
             || self.asked(head).is_some_and(|(asked, task)| asked == Asked::Maybe && of_service(task));

@@ -1,17 +1,15 @@
 //! Threads of a watched process that have nothing to do: pools without a job, loops without events, housekeeping. What they wait for is in
 //! the account; among the chains, which are sorted by time, they would come first.
 
-use whyslow_model::wait::{Detail, Thing};
+use whyslow_model::wait::{Detail, WaitTarget};
 
 use super::culprit::Step;
-use super::facts::Graph;
+use super::facts::{Graph, SMALL_PART};
 use super::node::Sort;
 use super::timeline::What;
 use crate::hashing::{Set, Table};
 use crate::wait_reasons::{Class, joined_thread};
 
-/// Who waits for something to do, or sleeps of its own accord, for all but this part (1 in 10) of its time rests.
-const RESTS: u64 = 10;
 /// Who waits for a thread's end that waits for another's.
 const MOST_JOINS: usize = 3;
 
@@ -20,7 +18,7 @@ const MOST_JOINS: usize = 3;
 pub(super) fn is_rest(graph: &Graph<'_>, way: &[Step<'_>]) -> bool {
     let Some((last, joins)) = way.split_last() else { return false };
     let joins_own = |step: &Step<'_>| {
-        let is_join = |row| *graph.details.of(graph.kind(row).what) == Detail::Thing(Thing::ThreadEnd);
+        let is_join = |row| *graph.details.of(graph.kind(row).what) == Detail::Target(WaitTarget::ThreadEnd);
         step.node.row.is_some_and(is_join) && step.node.key.sort == Sort::Wait
     };
     joins.iter().all(joins_own) && last.node.row.is_some_and(|row| graph.is_restful(row))
@@ -33,8 +31,8 @@ pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32,
     let is_command = |pid: u32| command.is_some_and(|command| command.pid == pid);
     let time = |pid: u32| waited.get(&pid).copied().unwrap_or(0);
     // Housekeeping waits for a page or a mutex, too: that is little beside what somebody here waits for.
-    let least = watched.iter().map(|pid| time(*pid)).max().unwrap_or(0) / RESTS;
-    let (waited, felt) = (|pid: u32| time(pid) >= graph.window / RESTS, |pid: u32| time(pid) > least);
+    let least = watched.iter().map(|pid| time(*pid)).max().unwrap_or(0) / SMALL_PART;
+    let (waited, felt) = (|pid: u32| time(pid) >= graph.window / SMALL_PART, |pid: u32| time(pid) > least);
     let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
     let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid, MOST_JOINS)).collect();
     // Of whom no row tells has slept throughout, or was gone.
@@ -57,7 +55,7 @@ impl Graph<'_> {
 
     /// It waits for the end of a thread that rests.
     fn joins_one_that_rests(&self, row: usize, joins: usize) -> bool {
-        let is_join = *self.details.of(self.kind(row).what) == Detail::Thing(Thing::ThreadEnd);
+        let is_join = *self.details.of(self.kind(row).what) == Detail::Target(WaitTarget::ThreadEnd);
         let span = self.spans.get(row).filter(|_| is_join && joins > 0);
         let thread = span.and_then(|span| joined_thread(span, &self.stacks));
         thread.is_some_and(|thread| self.rests(thread, joins - 1))
@@ -77,6 +75,6 @@ impl Graph<'_> {
             }
             all += piece.ns();
         }
-        all > 0 && all - rested < all / RESTS
+        all > 0 && all - rested < all / SMALL_PART
     }
 }

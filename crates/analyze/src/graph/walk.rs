@@ -1,7 +1,7 @@
 //! The way down from a root: whom it has led through, in which time each is waited for, and since when he has been asked.
 
 /// Longer chains are not followed: no report could print one.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 
 /// The way from the root to where we are.
 pub(super) struct Walk {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_model::Share;
 use whyslow_model::chain::WallAccount;
 use whyslow_model::timeline::{Command, Watched};
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::facts::Graph;
 use super::layout::{reported, without_timeout};
@@ -128,9 +128,9 @@ fn asleep(graph: &Graph<'_>, pid: u32) -> Rc<[Node]> {
     let ns = task.lived_ns.min(graph.window);
     let who = graph.who_is(pid, None);
     if task.exec_ns > 0 || task.traced_ns > 0 {
-        return merged(vec![graph.unexplained(who, Thing::NotExplained, ns)], &graph.rests);
+        return merged(vec![graph.unexplained(who, WaitTarget::NotExplained, ns)], &graph.rests);
     }
-    let what = graph.details.id(Thing::AsleepThroughout.into());
+    let what = graph.details.id(WaitTarget::AsleepThroughout.into());
     merged(vec![graph.node(Sort::Wait, Reason::Sleep, who, what, ns)], &graph.rests)
 }
 
@@ -163,7 +163,7 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         }
     }
     let nobody = graph.no_one();
-    for (what, nodes) in [(Thing::GivenWork, handed), (Thing::OwnSleeps, voluntary)] {
+    for (what, nodes) in [(WaitTarget::GivenWork, handed), (WaitTarget::OwnSleeps, voluntary)] {
         let ns = nodes.iter().map(|node| node.ns).sum();
         let id = graph.details.id(what.into());
         let key = Key { sort: Sort::Wait, reason: what.reason(), who: nobody.key, what: id };

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::culprit::HALTED;
-use super::facts::{Graph, Kind};
-use super::other_ends::{ASKED_BEFORE, IDLE};
+use super::facts::{Graph, Kind, SMALL_PART};
+use super::other_ends::ASKED_BEFORE;
 use super::timeline::{What, mixed};
 use crate::wait_reasons::Class;
 
@@ -105,7 +105,7 @@ impl Graph<'_> {
     /// before, where there is no other.
     pub fn in_vain_for(&self, row: usize) -> Option<u32> {
         let span = self.spans.get(row)?;
-        let is_timed = *self.details.of(self.kind(row).what) == Detail::Thing(Thing::FutexTimeout);
+        let is_timed = *self.details.of(self.kind(row).what) == Detail::Target(WaitTarget::FutexTimeout);
         let (stuck, _) = self.stuck(span.tgid, span.at_ns).filter(|_| is_timed)?;
         (stuck != span.pid).then_some(stuck)
     }
@@ -165,7 +165,7 @@ impl Graph<'_> {
     }
 
     pub fn is_own_sleep(&self, row: usize) -> bool {
-        *self.details.of(self.kind(row).what) == Detail::Thing(Thing::OwnSleep)
+        *self.details.of(self.kind(row).what) == Detail::Target(WaitTarget::OwnSleep)
     }
 
     /// It waits at a word of its own program, that nobody is known to have, or sleeps, nearly all the time; or for events, and the process has had
@@ -192,7 +192,7 @@ impl Graph<'_> {
                 _ => piece.ns(),
             });
         }
-        awake <= all / IDLE
+        awake <= all / SMALL_PART
     }
 
     /// Of several threads: the one that waited at this connection, and no other, until the client's request woke it. Of a loop (epoll) nobody

@@ -10,18 +10,18 @@ use crate::parse;
 use crate::stacks::symbol;
 use stolen::Stolen;
 
+mod culprits;
 mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod keepers;
-mod payers;
 mod stolen;
+mod victims;
 
+pub(crate) use culprits::{Doubt, LatencyCulprit, culprits, judged};
 pub(crate) use file::asked_through;
 use file::spun_in;
-pub(crate) use keepers::{Doubt, Keeper, judged, keepers};
-pub(crate) use payers::{Payer, Payers, Wait};
 pub(crate) use stolen::own_ns;
+pub(crate) use victims::{LatencyVictim, LatencyVictims, VictimWait};
 
 /// An idle state as its driver describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,30 +96,30 @@ pub(crate) fn interrupted(gap: &Gap) -> Option<Vec<&str>> {
 pub(crate) struct Reasons<'r> {
     rec: &'r Recording,
     slow: Vec<(u32, u32)>,
-    keepers: BTreeMap<u32, Keeper>,
+    culprits: BTreeMap<u32, LatencyCulprit>,
 }
 
 impl<'r> Reasons<'r> {
     /// Of this recording.
     pub fn of(rec: &'r Recording) -> Self {
-        let mut by_cpu: BTreeMap<u32, Keeper> = BTreeMap::new();
-        for keeper in keepers(rec) {
-            by_cpu.entry(keeper.cpu).or_insert(keeper); // the keeper with the most time comes first
+        let mut by_cpu: BTreeMap<u32, LatencyCulprit> = BTreeMap::new();
+        for culprit in culprits(rec) {
+            by_cpu.entry(culprit.cpu).or_insert(culprit); // the culprit with the most time comes first
         }
-        Reasons { rec, slow: slow_states(rec), keepers: by_cpu }
+        Reasons { rec, slow: slow_states(rec), culprits: by_cpu }
     }
 
     /// For a CPU that was needed while it was in this state.
     pub fn words(&self, cpu: u32, state: Option<u32>) -> String {
-        match (state, self.keepers.get(&cpu)) {
+        match (state, self.culprits.get(&cpu)) {
             (Some(state), _) if self.slow.contains(&(cpu, state)) => {
                 format!("CPU {cpu}, which wakes slowly from {}", idle_state(self.rec, cpu, state).words())
             }
             (Some(state), _) => {
                 format!("CPU {cpu}, which was in {}", idle_state(self.rec, cpu, state).words())
             }
-            (None, Some(keeper)) => {
-                format!("CPU {cpu}, where {} keeps interrupts off in {}", keeper.who, keeper.function)
+            (None, Some(culprit)) => {
+                format!("CPU {cpu}, where {} keeps interrupts off in {}", culprit.who, culprit.function)
             }
             (None, None) => format!("CPU {cpu}, which ran"),
         }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_interrupted_lies_behind_the_entry_code() {
+    fn interrupted_frames_lie_behind_the_interrupt_entry_code() {
         let timer = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
         assert_eq!(interrupted(&gap(1, 9, &timer)), Some(vec!["sort_rows", "kthread"]));
         assert_eq!(interrupted(&gap(1, 9, &timer[..2])), Some(vec![]), "user code");

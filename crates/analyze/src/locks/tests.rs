@@ -141,7 +141,7 @@ fn a_lock_that_changes_hands_is_shared_out_by_time() {
 }
 
 #[test]
-fn who_woke_the_waiter_held_it_unless_an_interrupt_did() {
+fn waker_counts_as_the_lock_holder_unless_it_is_an_interrupt() {
     let waker = |context| {
         Some(Waker {
             pid: 9,
@@ -172,14 +172,14 @@ fn a_reader_in_the_word_may_be_gone_and_who_let_go_is_not() {
 }
 
 #[test]
-fn nobody_waits_for_itself_and_an_unknown_holder_is_nobody() {
+fn waiter_itself_and_an_unknown_owner_are_no_holders() {
     assert_eq!(holders(&reported(&recording(vec![waiter(1, 0, 40, 1)]))), []);
     assert_eq!(holders(&reported(&recording(vec![waiter(1, 0, 40, 0)]))), []);
     assert_eq!(locks(&Recording::default()), []);
 }
 
 #[test]
-fn what_the_table_of_locks_counts_is_not_counted_again() {
+fn waits_in_the_contention_table_are_not_counted_twice() {
     let mut open = waiter(1, 0, 40, 9);
     open.open = true;
     let mut rec = recording(vec![open, waiter(2, 0, 10, 9)]);

@@ -12,11 +12,9 @@ use whyslow_model::Missing;
 use whyslow_model::table::{Cgroup, CgroupMemory, Memory, Task, Wait};
 
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::memory::stacks::{self, Doing};
-
-/// Levels of cgroups that are searched for a limit.
-const MAX_DEPTH: usize = 64;
 
 /// CPU time and waits of one kind of miss, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

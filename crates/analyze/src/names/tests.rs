@@ -112,7 +112,7 @@ fn text(words: &str) -> Option<String> {
 }
 
 #[test]
-fn what_its_owner_calls_it_comes_first() {
+fn owner_given_names_come_before_names_from_paths() {
     let uid = "11111111-2222-3333-4444-555555555555";
     let pod = format!("/kubepods/burstable/pod{uid}");
     let path = format!("{pod}/{ID}");

@@ -51,7 +51,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_print_is_absent_not_zero() {
+    fn key_that_the_kernel_does_not_print_is_absent_not_zero() {
         assert_eq!(parse(OLD).unwrap().get("Percpu"), None);
     }
 

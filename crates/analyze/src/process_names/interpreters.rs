@@ -143,77 +143,77 @@ impl Interpreter {
         let mut reads = false;
         while let Some(word) = words.next() {
             match self.kind(word) {
-                Kind::Code(option) => return Some(Script::Code(option)),
-                Kind::Runs(option) => {
+                WordKind::Code(option) => return Some(Script::Code(option)),
+                WordKind::Runs(option) => {
                     return words
                         .next()
                         .filter(|what| is_whole(what))
                         .map(|what| Script::Named(option, what));
                 }
-                Kind::File => return words.next().filter(|what| is_whole(what)).map(Script::File),
-                Kind::Takes => drop(words.next()),
-                Kind::Flag => {}
-                Kind::Reads => reads = true,
-                Kind::LastFlag | Kind::Script if reads => return None,
-                Kind::LastFlag => return words.next().filter(|what| is_whole(what)).map(Script::File),
-                Kind::Script if is_whole(word) => return Some(Script::File(word)),
-                Kind::Script => return None,
+                WordKind::File => return words.next().filter(|what| is_whole(what)).map(Script::File),
+                WordKind::Takes => drop(words.next()),
+                WordKind::Flag => {}
+                WordKind::Reads => reads = true,
+                WordKind::LastFlag | WordKind::Script if reads => return None,
+                WordKind::LastFlag => return words.next().filter(|what| is_whole(what)).map(Script::File),
+                WordKind::Script if is_whole(word) => return Some(Script::File(word)),
+                WordKind::Script => return None,
             }
         }
         None
     }
 
-    fn kind(&self, word: &str) -> Kind {
+    fn kind(&self, word: &str) -> WordKind {
         let is_in = |all: &[&'static str]| all.iter().copied().find(|option| *option == word);
         if let Some(option) = is_in(self.runs) {
-            return Kind::Runs(option);
+            return WordKind::Runs(option);
         }
         if let Some(option) = is_in(self.long_code) {
-            return Kind::Code(option);
+            return WordKind::Code(option);
         }
         if is_in(self.files).is_some() {
-            return Kind::File;
+            return WordKind::File;
         }
         match word {
-            "--" => Kind::LastFlag,
+            "--" => WordKind::LastFlag,
             // Standard input.
-            "-" => Kind::Script,
-            _ if is_in(self.words).is_some() => Kind::Takes,
+            "-" => WordKind::Script,
+            _ if is_in(self.words).is_some() => WordKind::Takes,
             // A file of arguments for java.
-            _ if self.has_long_with_one && word.starts_with(['-', '@']) => Kind::Flag,
-            _ if word.starts_with("--") => Kind::Flag,
+            _ if self.has_long_with_one && word.starts_with(['-', '@']) => WordKind::Flag,
+            _ if word.starts_with("--") => WordKind::Flag,
             _ if word.starts_with('-') || word.starts_with('+') => self.cluster(word),
-            _ => Kind::Script,
+            _ => WordKind::Script,
         }
     }
 
     /// Short options in one word.
-    fn cluster(&self, word: &str) -> Kind {
+    fn cluster(&self, word: &str) -> WordKind {
         let letters = word.get(1..).unwrap_or_default();
-        let mut kind = Kind::Flag;
+        let mut kind = WordKind::Flag;
         for (at, letter) in letters.char_indices() {
             let is_last = at + letter.len_utf8() == letters.len();
             if self.code.contains(letter) {
-                return Kind::Code(code_option(letter));
+                return WordKind::Code(code_option(letter));
             }
             if self.runs.contains(&"-m") && letter == 'm' && is_last {
-                return Kind::Runs("-m");
+                return WordKind::Runs("-m");
             }
             if self.takes.contains(letter) {
-                return if is_last { Kind::Takes } else { Kind::Flag };
+                return if is_last { WordKind::Takes } else { WordKind::Flag };
             }
             if self.reads.contains(letter) && word.starts_with('-') {
-                kind = Kind::Reads;
+                kind = WordKind::Reads;
             }
             if self.attached.contains(letter) {
-                return Kind::Flag;
+                return WordKind::Flag;
             }
         }
         kind
     }
 }
 
-enum Kind {
+enum WordKind {
     Code(&'static str),
     Runs(&'static str),
     File,

@@ -112,7 +112,7 @@ fn a_blank_in_an_argument_is_no_end_of_it() {
 }
 
 #[test]
-fn who_works_is_not_called_idle() {
+fn busy_process_is_not_named_idle() {
     let title = "postgres: app shop 10.0.0.7(41200) idle in transaction";
     let of = |exec_ns| of_row(&Task { exec_ns, lived_ns: 10, ..process(7, "postgres", title) });
     assert_eq!((of(6).as_str(), of(5).as_str()), ("postgres: app shop 10.0.0.7(41200)", title));
@@ -134,7 +134,7 @@ fn a_worker_that_writes_out_is_called_by_its_device() {
 }
 
 #[test]
-fn whom_a_trace_follows_has_a_name() {
+fn traced_pids_get_the_names_of_their_processes() {
     let tasks = [process(7, "python3", "python3\u{1f}/srv/a b.py"), process(9, "nginx", "nginx\u{1f}-g")];
     assert_eq!(subject(&tasks, "7"), "python3 /srv/a b.py (pid 7)");
     assert_eq!(subject(&tasks, "9, 8"), "nginx (pid 9), 8");

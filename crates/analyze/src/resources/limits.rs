@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use whyslow_model::resource::{self, Resource};
 use whyslow_model::table::{Cgroup, CgroupCpu, CgroupMemory};
-use whyslow_model::{Bytes, Share};
+use whyslow_model::{Bytes, Share, times};
 
 use crate::Evidence;
 use crate::rules::tracked::{self, Dropping};
@@ -38,7 +38,10 @@ pub(super) fn tables(ev: &Evidence<'_>) -> Vec<Resource> {
     let of_dropping = |one: Dropping| Resource {
         name: resource::conntrack_of(&one.netns),
         amount: one.full.unwrap_or_default(),
-        saturated: Some(format!("{} packets were dropped", one.packets)),
+        saturated: Some(match one.packets {
+            1 => "1 packet was dropped".to_owned(),
+            n => format!("{n} packets were dropped"),
+        }),
         errors: Some(one.packets),
         ..Resource::default()
     };
@@ -60,8 +63,11 @@ pub(super) fn of_groups(ev: &Evidence<'_>) -> Vec<Resource> {
 }
 
 fn said(met: u64, kills: u64) -> Option<String> {
-    let met = (met > 0).then(|| format!("allocations met it {met} times"));
-    let killed = (kills > 0).then(|| format!("{kills} processes were killed"));
+    let met = (met > 0).then(|| format!("allocations met it {}", times(met)));
+    let killed = (kills > 0).then(|| match kills {
+        1 => "1 process was killed".to_owned(),
+        n => format!("{n} processes were killed"),
+    });
     let said: Vec<String> = met.into_iter().chain(killed).collect();
     (!said.is_empty()).then(|| said.join(", "))
 }

@@ -54,7 +54,7 @@ fn cpus_are_told_with_who_fills_them_and_who_is_ready() {
 }
 
 #[test]
-fn what_was_not_recorded_is_no_row() {
+fn unrecorded_or_torn_resource_gets_no_row() {
     assert_eq!(of(&Fixture::second().ev(), &[]), []);
     let torn =
         Fixture::second().start("proc/net/dev", "a\nb\neth0: 1\n").end("proc/net/dev", "a\nb\neth0: 1\n");

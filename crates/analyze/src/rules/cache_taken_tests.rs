@@ -123,7 +123,7 @@ fn own_refaults_below_a_limit_are_the_fault_of_who_streams_below_it() {
 }
 
 #[test]
-fn what_is_read_again_is_no_need_of_the_victims_own() {
+fn refaulted_pages_do_not_count_as_the_victims_own_need() {
     let mut rec = below_one_limit(host(Went::AtLimit(0)));
     rows(&mut rec)[0].pages_refaulted = 100_000;
     let lost = found(&rec)[0].lost.unwrap().as_millis();
@@ -175,7 +175,7 @@ fn is_quiet_where_little_went() {
 /// A neighbour that reads little has not taken the pages of a victim that needs more memory than there is. Two services that are alike
 /// have not taken each other's pages.
 #[test]
-fn who_put_less_into_the_cache_than_the_victim_lost_is_not_accused() {
+fn neighbour_that_did_not_add_most_of_the_pages_is_not_accused() {
     for added in [300, 90_000] {
         let mut rec = host(Went::Reclaimed(80_000));
         rows(&mut rec)[1].pages_added = added;
@@ -188,7 +188,7 @@ fn who_put_less_into_the_cache_than_the_victim_lost_is_not_accused() {
 
 /// A program that grows needs the room. A program that streams below a limit of its own uses its own room again.
 #[test]
-fn who_streams_beside_one_that_grows_or_below_its_own_limit_is_not_accused() {
+fn streamer_beside_growth_or_below_its_own_limit_is_not_accused() {
     assert_eq!(found(&grown_by(host(Went::Reclaimed(80_000)), 60_000)), Vec::new());
     let mut rec = host(Went::Reclaimed(80_000));
     rec.snapshots.clear();
@@ -209,7 +209,7 @@ fn among_several_streams_none_is_accused_alone() {
 }
 
 #[test]
-fn who_drops_what_he_reads_himself_takes_it_from_nobody() {
+fn dropped_pages_accuse_only_a_known_other_process_that_took_most() {
     let mut rec = host(Went::Dropped(100_000));
     rows(&mut rec)[0].taken_by = 7;
     assert_eq!(found(&rec), Vec::new());

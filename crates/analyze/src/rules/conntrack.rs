@@ -5,7 +5,7 @@
 //! Lost: not measured, because the counters do not tell the sender of a dropped packet; so this rule makes risks. Connects whose packets
 //! were dropped: `unanswered-connects`.
 
-use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
+use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind, counted};
 
 use super::Rule;
 use super::tracked::{column, usage, with_advice};
@@ -65,7 +65,11 @@ fn dropping(
     if drops == 0 && !many {
         return Ok(None);
     }
-    let title = format!("conntrack dropped {drops} packets; {failures} entries could not be inserted");
+    let title = format!(
+        "conntrack dropped {}; {} could not be inserted",
+        counted(drops, "packet"),
+        if failures == 1 { "1 entry".to_owned() } else { format!("{failures} entries") }
+    );
     Ok(Some(risk(inode).titled(title)))
 }
 

@@ -93,7 +93,7 @@ fn of_full_cpus_only_a_gross_difference_is_reported() {
 
 /// Two tasks that wait for a disk, and sometimes for each other, leave a sixth of their CPU idle: they may use it, but do not.
 #[test]
-fn what_others_left_idle_is_there_for_the_pinned() {
+fn idle_time_left_by_unpinned_tasks_is_room_for_pinned_tasks() {
     let mut rec = host(13, "1", 1, 76);
     let swaps = Cgroup { id: 8, path: "/swaps".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
     rec.tables.cgroups.as_mut().unwrap().push(swaps);
@@ -290,7 +290,7 @@ fn room_is_counted_on_the_cpus_outside_the_mask() {
 
 /// whyslow itself had the other CPU: without whyslow that CPU would have been free. Any other program would have had it all the same.
 #[test]
-fn what_looking_itself_takes_is_room() {
+fn cpu_time_of_whyslow_itself_counts_as_room() {
     let mut rec = with_stat(host(4, "1", 1, 250), [20, 0]);
     let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, 870).tables.tasks.unwrap()[0].clone() };
     rec.tables.tasks.as_mut().unwrap().push(looks);
@@ -309,7 +309,7 @@ fn what_looking_itself_takes_is_room() {
 
 /// whyslow had CPU 0 for a moment, and each of the tasks that fill CPU 0 was ready to use that time.
 #[test]
-fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
+fn cpu_time_that_whyslow_took_from_ready_tasks_is_no_room() {
     for mask in ["0-1", "0"] {
         let mut rec = with_stat(host(16, "1", 1, 62), [0, 0]);
         let web = Cgroup { id: 8, path: "/web".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
@@ -326,7 +326,7 @@ fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
 /// A real-time task has the other CPU, and whyslow had a part of the tasks' own CPU: without whyslow they would have had that part, with or
 /// without the mask.
 #[test]
-fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
+fn cpu_time_that_whyslow_took_inside_the_mask_is_no_loss_by_the_mask() {
     let with_own = |own_ms: u64, each_ms: u64, idle: [u64; 2]| {
         let mut rec = with_stat(host(3, "1", 1, each_ms), idle);
         let urgent = Task {
@@ -352,7 +352,7 @@ fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
 
 /// The task is alone on its CPU, apart from whyslow's own thread. On the other CPU it would meet the tasks of lesser weight.
 #[test]
-fn what_looks_makes_no_crowd() {
+fn whyslow_thread_makes_no_mask_crowded() {
     let mut rec = host(1, "1", 1, 667);
     let lesser = host(4, "0-1", 2, 330).tables.tasks.unwrap().into_iter().zip(100..);
     let looks = Task { tgid: 7, pid: 8, ..host(1, "1", 1, 10).tables.tasks.unwrap()[0].clone() };
@@ -363,7 +363,7 @@ fn what_looks_makes_no_crowd() {
 }
 
 #[test]
-fn what_looks_is_no_victim() {
+fn whyslow_is_no_victim() {
     let mut rec = host(2, "1", 1, 250);
     for (task, id) in rec.tables.tasks.iter_mut().flatten().zip(7..) {
         (task.pid, task.tgid) = (id, id);
@@ -465,7 +465,7 @@ fn offline_cpus_of_a_mask_do_not_count() {
 
 /// Real-time tasks get what they want; nice values and groups of other tasks do not count against them.
 #[test]
-fn what_real_time_tasks_have_is_no_room() {
+fn cpu_time_of_real_time_tasks_is_no_room() {
     let mut rec = host(4, "1", 1, 250);
     let other = Task { policy: 1, weight: 15, ..host(1, "0", 1, 1000).tables.tasks.unwrap().remove(0) };
     rec.tables.tasks.as_mut().unwrap().push(other);
@@ -532,7 +532,7 @@ fn times_that_no_clock_counts_make_no_sum_overflow() {
 
 /// Two event loops on one CPU: their sleeps may or may not have absorbed their waits. The other CPU is idle.
 #[test]
-fn what_sleeps_may_have_absorbed_is_not_ruled_out() {
+fn waits_that_sleeps_may_have_absorbed_are_not_ruled_out() {
     let mut rec = host(2, "1", 1, 400);
     for task in rec.tables.tasks.iter_mut().flatten() {
         (task.runnable_ns, task.sleep_ns) = (300_000_000, 300_000_000);

@@ -105,7 +105,7 @@ fn is_quiet_where_a_call_may_fail_so_though_nothing_is_used_up() {
 }
 
 #[test]
-fn what_was_looked_at_in_part_is_the_least() {
+fn failed_calls_counted_in_part_are_reported_as_a_minimum() {
     let away = Missing::skipped(Probe::FailedCalls.word(), "for 900 ms a CPU had too many system calls");
     let found = check(&host(vec![on_disk(row(WRITE, 28, 80))]).missing(away).ev()).unwrap();
     assert!(found[0].title.starts_with("at least 80 of its calls failed"), "{}", found[0].title);

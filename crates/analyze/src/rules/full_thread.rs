@@ -13,7 +13,7 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::Context;
-use whyslow_model::wait::{Detail, TaskState, Thing};
+use whyslow_model::wait::{Detail, TaskState, WaitTarget};
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -150,8 +150,9 @@ fn lost(
     let ends_here = |reported: &&HostChain<'_>| {
         let last = reported.chain.hops.last();
         // A thread that only had the CPU for which the lock holder waited held no lock.
-        let runs = last
-            .is_some_and(|hop| hop.state == TaskState::Running && hop.detail != Detail::Thing(Thing::HadCpu));
+        let runs = last.is_some_and(|hop| {
+            hop.state == TaskState::Running && hop.detail != Detail::Target(WaitTarget::HadCpu)
+        });
         reported.class == Class::Lock && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =

@@ -16,7 +16,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use whyslow_model::table::Task;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Subject, SubjectKind, command, seconds};
 
 use self::blame::{Blame, Blamed};
@@ -26,7 +26,7 @@ use super::{Rule, queues};
 use crate::Evidence;
 use crate::cpu::spread::Loss;
 use crate::graph::HostChain;
-use crate::own_work::{OwnWork, Whose};
+use crate::self_inflicted::{SelfInflicted, Whose};
 
 pub const RULE: Rule = Rule {
     id: "held-up",
@@ -154,7 +154,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
     ev.has_stacks()?;
     let tasks = ev.tasks()?;
-    let (homes, own) = (Homes::of(ev, tasks), OwnWork::of(ev));
+    let (homes, own) = (Homes::of(ev, tasks), SelfInflicted::of(ev));
     let all = found(ev, &homes, &own);
     let is_beside = |found: &Found| all.iter().any(|other| found.cause.is_beside(&other.cause));
     let faults = all.iter().filter(|found| found.is_fault() && !is_beside(found));
@@ -172,7 +172,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(told)
 }
 
-fn found(ev: &Evidence<'_>, homes: &Homes, own: &OwnWork<'_, '_>) -> Vec<Found> {
+fn found(ev: &Evidence<'_>, homes: &Homes, own: &SelfInflicted<'_, '_>) -> Vec<Found> {
     let is_queued = |(pid, queue): &(u32, queues::Queue)| queue.told(ev, homes, *pid).is_some();
     let queued = LazyCell::new(|| {
         queues::all(ev, homes)
@@ -265,7 +265,7 @@ fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
 
 /// Whether a service waits at an epoll that does not watch its client: for a lock of its own or a sibling, which the kernel does not know.
 fn is_at_another_epoll(did: &Hop) -> bool {
-    did.detail == Detail::Thing(Thing::EpollElsewhere)
+    did.detail == Detail::Target(WaitTarget::EpollElsewhere)
 }
 
 fn advised(finding: Finding, found: &Found) -> Finding {

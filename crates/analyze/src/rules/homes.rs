@@ -7,6 +7,7 @@ use whyslow_model::table::Task;
 use whyslow_model::{Subject, SubjectKind};
 
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::task_trees::{TaskTree, TaskTrees};
 
@@ -19,9 +20,6 @@ pub(super) struct Homes {
     /// The parent of each process, and the process's name.
     started: Table<u32, (u32, String)>,
 }
-
-/// Ancestors that are followed; the deepest process trees have some tens.
-const MAX_DEPTH: usize = 64;
 
 impl Homes {
     /// Each session is a tree of its own.

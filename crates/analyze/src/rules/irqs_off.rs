@@ -20,11 +20,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
+use whyslow_model::{
+    Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds, times,
+};
 
 use super::Rule;
 use crate::Evidence;
-use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
+use crate::irq::latency::{Doubt, LatencyCulprit, LatencyVictim, LatencyVictims, VictimWait, judged, own_ns};
 
 pub const RULE: Rule = Rule {
     id: "irqs-off",
@@ -61,56 +63,57 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     if let Some(doubt) = doubts.first().filter(|_| found.is_empty()) {
         return Err(untold(doubt));
     }
-    let mut told: Vec<Finding> = found.iter().filter_map(|keeper| finding(ev, keeper)).collect();
+    let mut told: Vec<Finding> = found.iter().filter_map(|culprit| finding(ev, culprit)).collect();
     super::first_few(&mut told, MOST);
     Ok(told)
 }
 
-fn untold(Doubt { keeper, why }: &Doubt) -> Missing {
-    let Keeper { cpu, function, count, total, .. } = keeper;
+fn untold(Doubt { culprit, why }: &Doubt) -> Missing {
+    let LatencyCulprit { cpu, function, count, total, .. } = culprit;
     let what = format!("whether a thread kept interrupts off on CPU {cpu}");
+    let often = times(*count);
     let reason = format!(
-        "the CPU took no interrupt for {} in all, {count} times, each ending in {function}, but {why}",
+        "the CPU took no interrupt for {} in all, {often}, each ending in {function}, but {why}",
         seconds(*total)
     );
     Missing::unclear(what, reason)
 }
 
-fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
+fn finding(ev: &Evidence<'_>, culprit: &LatencyCulprit) -> Option<Finding> {
     let rec = ev.recording();
-    let payers = payers(ev, keeper);
-    let lost = payers.time(rec, |_| true);
-    let Keeper { cpu, function, who, pid, count, total, worst, .. } = keeper;
+    let victims = victims(ev, culprit);
+    let lost = victims.time(rec, |_| true);
+    let LatencyCulprit { cpu, function, who, pid, count, total, worst, .. } = culprit;
     let (total, worst) = (seconds(*total), seconds(*worst));
-    let times = format!("in {function} for {total}, {count} times, worst {worst}");
-    let culprit = Culprit::new(SubjectKind::Task, pid.to_string(), who.clone()).in_function(function.clone());
-    let first = payers.first().filter(|_| lost.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64());
+    let where_and_when = format!("in {function} for {total}, {}, worst {worst}", times(*count));
+    let named = Culprit::new(SubjectKind::Task, pid.to_string(), who.clone()).in_function(function.clone());
+    let first = victims.first().filter(|_| lost.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64());
     let finding = match first {
-        None if keeper.worst < LONG => return None,
+        None if culprit.worst < LONG => return None,
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
-            let kept = format!("{who} (pid {pid}) kept interrupts off {times}");
+            let kept = format!("{who} (pid {pid}) kept interrupts off {where_and_when}");
             Finding::risk(RULE.id, subject).titled(format!("{kept}; no task was seen to lose time by it"))
         }
         Some(first) => {
-            let subject = payers.subject();
+            let subject = victims.subject();
             let most = match subject.kind {
                 SubjectKind::Task => String::new(),
                 _ => format!("; {} (pid {}) lost most by it", first.comm, first.pid),
             };
-            let title = format!("{who} kept interrupts off on CPU {cpu} {times}{most}");
+            let title = format!("{who} kept interrupts off on CPU {cpu} {where_and_when}{most}");
             let mut finding = Finding::cause(RULE.id, subject, lost)
                 .titled(title)
-                .share_of(payers.lived(rec))
-                .between(payers.time(rec, |payer| payer.wait != Wait::Slept), lost)
+                .share_of(victims.lived(rec))
+                .between(victims.time(rec, |victim| victim.wait != VictimWait::Slept), lost)
                 .raw_wait(lost);
-            finding.chain = chain(ev, &payers, keeper);
+            finding.chain = chain(ev, &victims, culprit);
             finding
         }
     };
     Some(
         finding
-            .by(culprit)
+            .by(named)
             .check("how long interrupts are off, by the kernel's own tracer", command!("rtla timerlat top -c {} -d 10s", cpu))
             .check("its kernel stack", command!("cat /proc/{}/stack", pid))
             .advice(format!(
@@ -121,62 +124,62 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
 }
 
 /// The threads that waited for this CPU while interrupts were off.
-fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
+fn victims(ev: &Evidence<'_>, culprit: &LatencyCulprit) -> LatencyVictims {
     let rec = ev.recording();
     let gaps = ev.gaps().unwrap_or_default();
-    let running = gaps.iter().filter(|gap| gap.cpu == keeper.cpu && gap.state.is_none());
+    let running = gaps.iter().filter(|gap| gap.cpu == culprit.cpu && gap.state.is_none());
     let all = running.fold(0u64, |sum, gap| sum.saturating_add(gap.ns)).max(1);
-    let share = (keeper.total.as_nanos() as f64 / all as f64).clamp(0.0, 1.0);
-    let mut payers = Payers::of(rec, |cpu, state| cpu == keeper.cpu && state.is_none()).named(ev);
-    payers.0.retain(|payer| payer.pid != keeper.pid);
-    for payer in &mut payers.0 {
-        payer.ns = (payer.ns as f64 * share) as u64;
+    let share = (culprit.total.as_nanos() as f64 / all as f64).clamp(0.0, 1.0);
+    let mut victims = LatencyVictims::of(rec, |cpu, state| cpu == culprit.cpu && state.is_none()).named(ev);
+    victims.0.retain(|victim| victim.pid != culprit.pid);
+    for victim in &mut victims.0 {
+        victim.ns = (victim.ns as f64 * share) as u64;
     }
-    payers.0.extend(ready(ev, keeper));
-    payers
+    victims.0.extend(ready(ev, culprit));
+    victims
 }
 
 /// The threads that were ready for this CPU meanwhile.
-fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
-    let mut by_pid: BTreeMap<u32, Payer> = BTreeMap::new();
+fn ready(ev: &Evidence<'_>, culprit: &LatencyCulprit) -> impl Iterator<Item = LatencyVictim> {
+    let mut by_pid: BTreeMap<u32, LatencyVictim> = BTreeMap::new();
     let rows = ev.spans().unwrap_or_default().iter();
     for row in
-        rows.filter(|row| row.cpu == keeper.cpu && row.pid != keeper.pid && !ev.is_own(row.pid, row.tgid))
+        rows.filter(|row| row.cpu == culprit.cpu && row.pid != culprit.pid && !ev.is_own(row.pid, row.tgid))
     {
         let overlap = |(from, to): &(u64, u64)| row.to_ns.min(*to).saturating_sub(row.woken_ns.max(*from));
-        let ns = keeper.times.iter().map(overlap).fold(0u64, u64::saturating_add);
+        let ns = culprit.times.iter().map(overlap).fold(0u64, u64::saturating_add);
         if ns == 0 {
             continue;
         }
-        let payer = by_pid.entry(row.pid).or_insert_with(|| Payer {
+        let victim = by_pid.entry(row.pid).or_insert_with(|| LatencyVictim {
             pid: row.pid,
             tgid: row.tgid,
             comm: ev.called(row.pid, &row.comm),
-            cpu: keeper.cpu,
+            cpu: culprit.cpu,
             state: None,
-            wait: Wait::Ready,
-            function: keeper.function.clone(),
+            wait: VictimWait::Ready,
+            function: culprit.function.clone(),
             ns: 0,
             count: 0,
             worst: 0,
         });
-        payer.ns = payer.ns.saturating_add(ns);
-        payer.count = payer.count.saturating_add(1);
-        payer.worst = payer.worst.max(ns);
+        victim.ns = victim.ns.saturating_add(ns);
+        victim.count = victim.count.saturating_add(1);
+        victim.worst = victim.worst.max(ns);
     }
     by_pid.into_values()
 }
 
 /// The most expensive waits, then the thread that caused them.
-fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
-    let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
-    rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| payer.hop(ev.recording())).collect();
-    let who = format!("{} (pid {})", keeper.who, keeper.pid);
-    let place = &keeper.function;
+fn chain(ev: &Evidence<'_>, victims: &LatencyVictims, culprit: &LatencyCulprit) -> Vec<Hop> {
+    let mut rows: Vec<&LatencyVictim> = victims.0.iter().filter(|victim| victim.ns > 0).collect();
+    rows.sort_by_key(|victim| (std::cmp::Reverse(victim.ns), victim.pid, victim.wait));
+    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|victim| victim.hop(ev.recording())).collect();
+    let who = format!("{} (pid {})", culprit.who, culprit.pid);
+    let place = &culprit.function;
     hops.push(
-        Hop::new(Reason::IrqsOff, who, place.clone(), TaskState::Running, keeper.total)
-            .times(keeper.count, keeper.worst),
+        Hop::new(Reason::IrqsOff, who, place.clone(), TaskState::Running, culprit.total)
+            .times(culprit.count, culprit.worst),
     );
     hops
 }

@@ -46,7 +46,7 @@ fn fires_when_sleepers_of_that_cpu_are_late() {
 }
 
 #[test]
-fn who_was_ready_and_who_spun_meanwhile_count_too() {
+fn ready_tasks_and_cross_call_senders_count_in_the_loss() {
     let mut rec = kept(0);
     let call = CrossCall { pid: 5, comm: "asks".into(), cpu: 1, paid_ns: 30 * MS, ..CrossCall::default() };
     rec.tables.cross_calls = Some(vec![call]);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds, table};
+use whyslow_model::{Finding, Hop, Missing, RuledOut, Subject, SubjectKind, counted, seconds, table};
 
 use super::Rule;
 use super::full_listeners::{culprit, full, server, with_advice};
@@ -61,7 +61,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(full.into_iter().map(|one| finding(ev, one, &connects.paid(ev, one), kept.get(&one.tgid))).collect())
 }
 
-fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Kept>) -> Finding {
+fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Halted>) -> Finding {
     let l = &table::Listener { comm: ev.process_name(l.tgid, &l.comm), ..l.clone() };
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
@@ -69,9 +69,9 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
         let title = format!("connections dropped: {}; no task on this host was seen to wait", l.overflows);
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
-    let retried = paid.retried;
     let title = format!(
-        "{retried} connects had to be tried again: the listen queue of {} was full ({} of {}, {} dropped)",
+        "{} had to be tried again: the listen queue of {} was full ({} of {}, {} dropped)",
+        counted(paid.retried, "connect"),
         server(l),
         l.queue,
         l.limit,
@@ -86,7 +86,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
         .by(culprit(l))
         .hop(Hop {
             worst: paid.worst,
-            count: Some(retried),
+            count: Some(paid.retried),
             ..Hop::new(Reason::Connect, &paid.clients.name, syn, TaskState::Sleeping, lost)
         })
         .hop(accept_hop(ev, l, kept, lost));
@@ -97,7 +97,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
 }
 
 /// What the server did instead of accepting.
-fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost: Duration) -> Hop {
+fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Halted>, lost: Duration) -> Hop {
     let threads = || ev.threads(l.tgid).iter().filter(|_| l.tgid != 0);
     let sum = |of: fn(&table::Task) -> u64| threads().map(|t| of(t)).fold(0, u64::saturating_add);
     let (io, blocked) = (sum(|t| t.io_ns), sum(|t| t.blocked_ns));
@@ -128,13 +128,13 @@ const KEPT: [Reason; 3] = [Reason::Stopped, Reason::Frozen, Reason::Traced];
 const KEPT_LONG: f64 = 0.05;
 
 /// What kept a thread from running.
-struct Kept {
+struct Halted {
     pid: u32,
     waits_for: String,
     time: Duration,
 }
 
-impl Kept {
+impl Halted {
     fn reported(&self) -> String {
         format!("{}, for {}", self.waits_for, seconds(self.time))
     }
@@ -149,7 +149,7 @@ impl Kept {
 }
 
 /// What kept a thread of the servers from running for long, by process.
-fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32, Kept> {
+fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32, Halted> {
     let servers: Set<u32> = full.iter().map(|listener| listener.tgid).filter(|tgid| *tgid != 0).collect();
     let threads = servers.iter().flat_map(|tgid| ev.threads(*tgid).iter().map(|task| (task.pid, *tgid)));
     let threads: Table<u32, u32> = threads.collect();
@@ -162,12 +162,12 @@ fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32,
             *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
         }
     }
-    let mut longest: Table<u32, Kept> = Table::default();
+    let mut longest: Table<u32, Halted> = Table::default();
     for ((tgid, pid, waits_for), ns) in sums {
         let time = Duration::from_nanos(ns);
         let is_long = time.as_secs_f64() >= KEPT_LONG * ev.window().as_secs_f64();
         if is_long && longest.get(&tgid).is_none_or(|other| other.time < time) {
-            longest.insert(tgid, Kept { pid, waits_for, time });
+            longest.insert(tgid, Halted { pid, waits_for, time });
         }
     }
     longest

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use whyslow_model::syscall::PID_MAX_LIMIT;
 use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, SubjectKind};
@@ -83,7 +84,7 @@ fn idle(ev: &Evidence<'_>) -> Result<Share, Missing> {
 }
 
 fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
-    let kinds = kinds_of_waits(ev, load.waiting)?;
+    let kinds = wait_sums(ev, load.waiting)?;
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
         kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.reported())).collect();
@@ -116,13 +117,12 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
 
 /// The time of this many tasks over a window.
 fn time_of(window: Duration, tasks: f64) -> Duration {
-    // No host has more threads than this (PID_MAX_LIMIT, include/linux/threads.h).
-    window.mul_f64(tasks.clamp(0.0, 4_194_304.0))
+    window.mul_f64(tasks.clamp(0.0, f64::from(PID_MAX_LIMIT)))
 }
 
 /// Waits of one kind.
 #[derive(Default)]
-struct Kind {
+struct WaitSum {
     reason: Reason,
     state: TaskState,
     what: String,
@@ -136,7 +136,7 @@ struct Kind {
     end: Option<String>,
 }
 
-impl Kind {
+impl WaitSum {
     fn who(&self) -> &str {
         self.by.iter().max_by_key(|(_, ns)| **ns).map_or("", |(who, _)| who)
     }
@@ -160,10 +160,10 @@ impl Kind {
 }
 
 /// What the tasks in D waited for, the kind with most tasks first; `all`: the number of tasks in D, on average.
-fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
+fn wait_sums(ev: &Evidence<'_>, all: f64) -> Result<Vec<WaitSum>, Missing> {
     let window = ev.window().as_nanos() as f64;
     let stacks = ev.stacks();
-    let mut kinds: BTreeMap<(Reason, String), (u64, Kind)> = BTreeMap::new();
+    let mut kinds: BTreeMap<(Reason, String), (u64, WaitSum)> = BTreeMap::new();
     for span in ev.spans()?.iter().filter(|span| is_load(span)) {
         let kind = wait_reasons::of(span, stacks);
         let own = span.woken_ns.saturating_sub(span.at_ns);
@@ -180,11 +180,11 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let ends = ends(ev, stacks);
     let seen: f64 = kinds.values().map(|(ns, _)| *ns as f64).sum::<f64>() / window;
     let scale = if seen > all { all / seen } else { 1.0 };
-    let mut kinds: Vec<Kind> = kinds
+    let mut kinds: Vec<WaitSum> = kinds
         .into_iter()
         .map(|((reason, what), (ns, kind))| {
             let end = ends.get(&what).cloned();
-            Kind { reason, what, tasks: ns as f64 / window * scale, end, ..kind }
+            WaitSum { reason, what, tasks: ns as f64 / window * scale, end, ..kind }
         })
         .filter(|kind| kind.tasks >= WORTH_IT * all)
         .collect();

@@ -24,7 +24,7 @@ use super::one_end::{Cause, victim};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::{CHAIN_THRESHOLD, HostChain, is_cycle};
-use crate::own_work::{OwnWork, Whose, blamed};
+use crate::self_inflicted::{SelfInflicted, Whose, blamed};
 use crate::wait_reasons;
 
 pub const RULE: Rule = Rule {
@@ -62,7 +62,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     // Without stacks a chain ends at a waiter whose own wait has no reason.
     ev.has_stacks()?;
     let tasks = ev.tasks()?;
-    let own = OwnWork::of(ev);
+    let own = SelfInflicted::of(ev);
     let (mut causes, mut unclear): (Vec<Cause>, Vec<Cause>) = (Vec::new(), Vec::new());
     for reported in ev.host_chains().iter().filter(|reported| reported.blames_for_kernel_wait()) {
         let mut heads: Vec<u32> = reported.heads.keys().copied().collect();
@@ -174,7 +174,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
 fn were_file_locks(ev: &Evidence<'_>) -> bool {
     let stacks = ev.stacks().clone();
     let mut slept = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Sleep);
-    slept.any(|span| wait_reasons::Wait::of(span, &stacks).passes(wait_reasons::FILE_LOCKS))
+    slept.any(|span| wait_reasons::WaitContext::of(span, &stacks).passes(wait_reasons::FILE_LOCKS))
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_limit_is_told_before_it_is_raised() {
+    fn tmpfs_that_fills_the_limit_is_reported_before_the_limit_is_raised() {
         let host = || Host::new("/web").refaults(90_000, 100_000, 10_000).filled(800 * MS, 700 * MS);
         let with = |stat: &str| {
             let mut rec = host().recording();

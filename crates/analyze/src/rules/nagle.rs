@@ -12,7 +12,7 @@ mod held;
 use std::collections::BTreeSet;
 
 use whyslow_model::table::Task;
-use whyslow_model::wait::{Detail, Reason, TaskState, Thing};
+use whyslow_model::wait::{Detail, Reason, TaskState, WaitTarget};
 use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command};
 
 use self::held::Held;
@@ -42,7 +42,7 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-pub(super) const IT: Detail = Detail::Thing(Thing::Acknowledgement);
+pub(super) const IT: Detail = Detail::Target(WaitTarget::Acknowledgement);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let held = Held::of(ev.spans()?);

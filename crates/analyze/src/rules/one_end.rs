@@ -12,7 +12,7 @@ use super::pace::{Short, paces};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::HostChain;
-use crate::own_work::{OwnWork, Whose};
+use crate::self_inflicted::{SelfInflicted, Whose};
 
 /// A lock goes from waiter to waiter, and each of them makes the others wait a little. Beside a culprit that causes this many times as
 /// much, such a wait is no cause of its own.
@@ -51,7 +51,7 @@ impl Cause {
     }
 
     /// Like [`Cause::is_beside`], for a culprit that another rule reports: the same victims waited for the same thing.
-    pub fn is_beside_another(&self, ev: &Evidence<'_>, own: &OwnWork<'_, '_>) -> bool {
+    pub fn is_beside_another(&self, ev: &Evidence<'_>, own: &SelfInflicted<'_, '_>) -> bool {
         let is_it = |reported: &HostChain<'_>| {
             let chain = &reported.chain;
             let wants = chain.hops.first().is_some_and(|head| self.wanted.contains(&head.detail));

@@ -31,7 +31,7 @@ fn fires_and_the_log_names_the_victim_of_the_window() {
 
 /// Before it kills, the kernel prints what fills the limit (Linux 6.18, shortened).
 #[test]
-fn what_filled_the_limit_is_told_of_the_kill_that_it_belongs_to() {
+fn shared_memory_share_is_taken_from_the_stats_of_the_same_kill() {
     let stats = |shmem: u32| {
         format!(
             "6,1,1,-;memory: usage 524288kB, limit 524288kB, failcnt 22\n6,1,1,-;Memory cgroup stats for /web:\n\
@@ -101,7 +101,7 @@ fn a_limit_that_was_not_met_is_not_to_blame() {
 }
 
 #[test]
-fn what_the_log_has_escaped_is_read() {
+fn hex_escapes_in_the_kernel_log_are_decoded() {
     let read = [r"/a\x1b[2J", r"/ab\x5cx", r"/\x", r"/\xzz", r"/\xc3\xbc", "/plain"].map(unescaped);
     assert_eq!(read, ["/a\x1b[2J", r"/ab\x", r"/\x", r"/\xzz", "/ü", "/plain"]);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Memory;
-use whyslow_model::wait::{Detail, Reason, TaskState, Thing};
+use whyslow_model::wait::{Detail, Reason, TaskState, WaitTarget};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
     check,
     rules_out: Some(rules_out),
     folds: None,
-    shows: |reason, what| reason == Reason::Reclaim && *what == Detail::Thing(Thing::Memory),
+    shows: |reason, what| reason == Reason::Reclaim && *what == Detail::Target(WaitTarget::Memory),
 };
 
 /// One second a minute: less went unnoticed in practice.

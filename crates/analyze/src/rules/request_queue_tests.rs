@@ -81,7 +81,7 @@ fn is_quiet_about_a_client_that_is_alone_and_about_short_requests() {
 }
 
 #[test]
-fn who_waits_for_a_thread_that_sleeps_stands_behind_nobody() {
+fn clients_of_a_sleeping_thread_form_no_queue() {
     let mut rec = host(5, 100, 400);
     let sleeps = Span { state: State::Sleep, syscall: Some(35), ..row(9, (0, 1, 1000)) };
     *rec.tables.spans.as_mut().unwrap().last_mut().unwrap() = sleeps;

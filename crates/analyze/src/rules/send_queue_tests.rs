@@ -107,7 +107,7 @@ fn a_queue_at_few_looks_explains_no_more_than_that() {
 }
 
 #[test]
-fn who_sleeps_for_room_to_write_is_late_for_it() {
+fn sender_that_sleeps_for_send_buffer_space_is_a_victim() {
     let spans = (0..8).map(|n| Span { stack: Some(3), ..span(9, n * 100, 90) }).collect();
     let mut host = host(vec![service(9, "htb")], spans);
     assert_eq!(check(&host.ev()), Ok(vec![]), "another stack is no wait for room");

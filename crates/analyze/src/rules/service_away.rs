@@ -12,10 +12,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::syscall::SLEEPS;
 use whyslow_model::table::{Connect, Server, Task};
 use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
+use whyslow_model::{
+    Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds, times,
+};
 
 use super::Rule;
 use super::homes::Homes;
@@ -92,9 +95,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 /// How long each thread slept of its own accord (x86-64: nanosleep, clock_nanosleep).
 fn naps(spans: &[Span]) -> Table<u32, Duration> {
-    const NAPS: [u32; 2] = [35, 230];
     let mut all: Table<u32, Duration> = Table::default();
-    for span in spans.iter().filter(|span| span.syscall.is_some_and(|call| NAPS.contains(&call))) {
+    for span in spans.iter().filter(|span| span.syscall.is_some_and(|call| SLEEPS.contains(&call))) {
         let sum = all.entry(span.pid).or_default();
         *sum = sum.saturating_add(Duration::from_nanos(span.woken_ns.saturating_sub(span.at_ns)));
     }
@@ -217,14 +219,6 @@ fn absent(ev: &Evidence<'_>, server: &Server) -> String {
             let (often, how) = (times(ended), how_it_ended(server.status));
             format!(": {name}, which listens there, ended {often} ({how}) and was away for {away}")
         }
-    }
-}
-
-fn times(n: u64) -> String {
-    match n {
-        1 => "once".to_owned(),
-        2 => "twice".to_owned(),
-        n => format!("{n} times"),
     }
 }
 

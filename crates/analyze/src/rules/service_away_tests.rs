@@ -97,7 +97,7 @@ fn how_the_service_went_or_came_is_told() {
     let closed = Server { ended: 0, closed: 2, ..pricing() };
     assert_eq!(
         said(closed),
-        ": pricing, which listens there, closed its socket twice and was away for 600 ms"
+        ": pricing, which listens there, closed its socket 2 times and was away for 600 ms"
     );
     let begun = Server { ended: 0, closed: 0, ..pricing() };
     assert_eq!(said(begun), ": pricing began to listen there only after 600 ms of the window");
@@ -109,7 +109,7 @@ fn how_the_service_went_or_came_is_told() {
 
 /// A proxy that answers with an error sleeps until its next request.
 #[test]
-fn who_does_not_sleep_for_it_has_calls_that_failed() {
+fn refused_connects_without_a_nanosleep_are_failed_calls() {
     let failed = |row: Connect| {
         let mut host = host(vec![row]);
         host.0.tables.spans = Some(vec![sleep(EPOLL_WAIT, 800)]);
@@ -129,7 +129,7 @@ fn who_does_not_sleep_for_it_has_calls_that_failed() {
 
 /// The other address of a name: a client that is refused there tries the next address.
 #[test]
-fn who_gets_through_at_another_address_has_lost_nothing() {
+fn client_that_connects_at_another_address_loses_nothing() {
     let six = Connect { peer: "[::1]:8080".into(), naps: 0, ..refused(0, None) };
     let four = Connect { refused: 0, naps: 0, done: 20, ..refused(0, None) };
     assert_eq!(check(&host(vec![six, four]).ev()), Ok(vec![]));
@@ -137,7 +137,7 @@ fn who_gets_through_at_another_address_has_lost_nothing() {
 
 /// A prober that checks 20 times a second whether the service is there.
 #[test]
-fn who_rests_as_long_where_it_is_not_refused_has_lost_nothing() {
+fn client_that_rests_over_half_as_long_after_success_loses_no_time() {
     let prober = |rests| Connect { rests, rested_ns: rests * 14 * MS, ..refused(500, None) };
     assert_eq!(only(vec![prober(2)]).lost, Some(Duration::from_millis(500)), "two rests have no mean");
     let found = check(&host(vec![prober(3)]).ev()).unwrap();
@@ -147,7 +147,7 @@ fn who_rests_as_long_where_it_is_not_refused_has_lost_nothing() {
 }
 
 #[test]
-fn nobody_loses_more_than_it_slept_or_lived() {
+fn client_loses_no_more_than_it_slept_or_lived() {
     let long = refused(5000, Some(pricing()));
     assert_eq!(only(vec![long.clone()]).lost, Some(Duration::from_millis(800)));
     let mut host = host(vec![long]);

@@ -83,9 +83,9 @@ fn speeds(ev: &Evidence<'_>) -> Result<CpuSpeeds, Missing> {
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     let key = group.why.key();
     let of_disks = || key == ["interrupts"] && group.numbers().iter().all(|cpu| of_disks(ev, *cpu));
-    let own_work = if of_disks() { requester(ev) } else { None };
-    let lost = victims(ev, &group.ratios(|verdict| verdict.ratio), own_work)?;
-    let least = victims(ev, &group.ratios(|verdict| verdict.least), own_work)?;
+    let own_requests = if of_disks() { requester(ev) } else { None };
+    let lost = victims(ev, &group.ratios(|verdict| verdict.ratio), own_requests)?;
+    let least = victims(ev, &group.ratios(|verdict| verdict.least), own_requests)?;
     // Traced interrupt handlers, and the entry into them, are work for packets or requests of the host.
     let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;

@@ -143,7 +143,7 @@ fn interrupts_of_its_own_requests_cost_nobody_anything_and_those_of_others_reque
 
 /// 16,000 interrupts of a disk a second take a third of the CPU; their handlers are a sixth of that. No task lost this time to a fault.
 #[test]
-fn what_may_be_the_cost_of_many_interrupts_is_a_risk_and_with_few_a_cause() {
+fn slow_cpu_with_many_interrupts_is_a_risk_and_with_few_a_cause() {
     let with = |a_second: u64| {
         let seconds = WINDOW / 1_000_000_000;
         let row = whyslow_model::table::Cpu {

@@ -112,7 +112,7 @@ fn is_a_cause_where_others_wait_for_these_cpus() {
 
 /// The tasks' own quota ran out in each period: that is what they waited for.
 #[test]
-fn whom_a_quota_held_back_did_not_lose_it_to_spinners() {
+fn quota_throttling_is_not_blamed_on_spinners() {
     let kinds = |throttled_periods| {
         let mut host = host(&CROWDED).with(|t| {
             let cpu = CgroupCpu {

@@ -15,6 +15,7 @@ use super::Rule;
 use super::homes::Homes;
 use super::one_end::{Waits, lost};
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::names;
 use crate::stacks::symbol;
 
@@ -52,8 +53,6 @@ const TRACING: [&str; 8] = [
     "syscall_exit_to_user_mode_work",
     "ptracer_stop",
 ];
-/// Most parents of a tracee that are searched.
-const MAX_DEPTH: usize = 64;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let tasks = ev.tasks()?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use whyslow_model::resource;
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command, table};
+use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command, counted, table};
 
 use super::Rule;
 use super::full_listeners;
@@ -110,18 +110,15 @@ fn of_table(
         1 => first.peer.clone(),
         more => format!("{} and {} more addresses", first.peer, more - 1),
     };
-    let dropped = packets(table.packets);
+    let dropped = counted(table.packets, "packet");
     let title = format!(
-        "{} of {tried} connects to {to} had to be tried again: the table of tracked connections is full ({full}), and dropped {dropped}",
-        paid.retried
+        "{} of {} to {to} had to be tried again: the table of tracked connections is full ({full}), and dropped {dropped}",
+        paid.retried,
+        counted(tried, "connect")
     );
     let culprit = Culprit::new(SubjectKind::Limit, &table.netns, "conntrack table");
     let found = cause(&paid, &to).titled(title).by(culprit).on(resource::conntrack_of(&table.netns));
     Some(tracked::with_advice(found))
-}
-
-fn packets(n: u64) -> String {
-    if n == 1 { "a packet".to_owned() } else { format!("{n} packets") }
 }
 
 fn is_felt(ev: &Evidence<'_>, paid: &Paid) -> bool {
@@ -151,7 +148,8 @@ fn of_place(
     full: &[&table::Listener],
 ) -> Option<Finding> {
     let (tried, made) = (sum(rows, |row| row.count), sum(rows, |row| row.done));
-    let title = |paid: &Paid| format!("{} of {tried} connects to {peer} had to be tried again", paid.retried);
+    let connects = counted(tried, "connect");
+    let title = |paid: &Paid| format!("{} of {connects} to {peer} had to be tried again", paid.retried);
     let name = |one: &table::Listener| format!("{} ({})", ev.process_name(one.tgid, &one.comm), one.local);
     let (at, at_port) = elsewhere(netns, peer, full);
     if let Some(listener) = at {
@@ -193,7 +191,7 @@ fn of_place(
         0 => found,
         n => found.advice(format!(
             "if their packets pass through them: tables of tracked connections of this host dropped {}",
-            packets(n)
+            counted(n, "packet")
         )),
     };
     Some(found.advice(ADVICE))

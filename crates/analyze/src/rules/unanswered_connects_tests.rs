@@ -84,7 +84,7 @@ fn a_full_table_of_its_own_network_namespace_is_to_blame_if_it_dropped_as_many()
 
 /// A client waits a moment for each of many addresses.
 #[test]
-fn what_a_table_dropped_of_many_places_is_one_finding() {
+fn drops_of_a_full_table_for_many_addresses_are_one_finding() {
     let to = |n: u64| table::Connect {
         peer: format!("10.0.0.{n}:80"),
         count: 1,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use whyslow_model::shell::Command;
 use whyslow_model::table::{FailedCall, Sample};
-use whyslow_model::{Culprit, Finding, Missing, Probe, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Missing, Probe, SubjectKind, command, counted};
 
 use super::Rule;
 use super::spent::works::work_of;
@@ -147,7 +147,8 @@ fn finding(ev: &Evidence<'_>, call: u32, rows: &[&FailedCall], samples: &[&Sampl
     let answer = answer(&name, error);
     let what = format!("calls of {name} that fail ({answer})");
     let title = format!(
-        "{at_least}{count} calls of {name} failed one after the other ({answer}) and took {}",
+        "{at_least}{} of {name} failed one after the other ({answer}) and took {}",
+        counted(count, "call"),
         felt.time.words()
     );
     let (text, line) = check_of(ev, &name, error, felt.pid);

@@ -121,7 +121,7 @@ fn no_more_is_lost_than_passed_between_those_that_failed() {
 
 /// Another process of that name, without a failed call.
 #[test]
-fn who_has_not_failed_is_no_victim_whatever_it_is_called() {
+fn process_without_failed_calls_is_no_victim_despite_the_same_name() {
     let other = |of: Sample| Sample { pid: 8, tgid: 8, ..of };
     let both: Vec<Sample> = closing(600).into_iter().chain(closing(1000).into_iter().map(other)).collect();
     let mut host = host(vec![row(CLOSE, EBADF, 300_000)], both);

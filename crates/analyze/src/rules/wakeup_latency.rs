@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{
-    Culprit, Finding, Hop, Missing, Recording, RuledOut, Subject, SubjectKind, command, seconds,
+    Culprit, Finding, Hop, Missing, Recording, RuledOut, Subject, SubjectKind, command, seconds, times,
 };
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::numbers;
 use crate::irq::latency::{
-    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, own_ns, slow_states,
+    IdleState, LatencyVictim, LatencyVictims, VictimWait, asked_through, idle_state, interrupted, own_ns,
+    slow_states,
 };
 
 pub const RULE: Rule = Rule {
@@ -73,22 +74,25 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
         *least = state.min(*least);
     }
     // A deeper state of the same CPU is as slow or slower, but may be too rare to show it.
-    let payers =
-        Payers::of(rec, |cpu, state| shallowest.get(&cpu).zip(state).is_some_and(|(least, s)| s >= *least))
-            .named(ev);
-    let mut groups: BTreeMap<String, (IdleState, BTreeSet<u32>, Payers)> = BTreeMap::new();
+    let victims = LatencyVictims::of(rec, |cpu, state| {
+        shallowest.get(&cpu).zip(state).is_some_and(|(least, s)| s >= *least)
+    })
+    .named(ev);
+    let mut groups: BTreeMap<String, (IdleState, BTreeSet<u32>, LatencyVictims)> = BTreeMap::new();
     for (cpu, least) in &shallowest {
-        let own: Vec<Payer> = payers.0.iter().filter(|payer| payer.cpu == *cpu).cloned().collect();
-        let state = own.iter().max_by_key(|payer| payer.ns).and_then(|payer| payer.state).unwrap_or(*least);
+        let own: Vec<LatencyVictim> = victims.0.iter().filter(|victim| victim.cpu == *cpu).cloned().collect();
+        let state =
+            own.iter().max_by_key(|victim| victim.ns).and_then(|victim| victim.state).unwrap_or(*least);
         let state = idle_state(rec, *cpu, state);
-        let group = groups.entry(state.name.clone()).or_insert((state, BTreeSet::new(), Payers::default()));
+        let group =
+            groups.entry(state.name.clone()).or_insert((state, BTreeSet::new(), LatencyVictims::default()));
         group.1.insert(*cpu);
         group.2.0.extend(own);
     }
-    groups.into_values().map(|(state, cpus, payers)| finding(ev, &state, &cpus, &payers)).collect()
+    groups.into_values().map(|(state, cpus, victims)| finding(ev, &state, &cpus, &victims)).collect()
 }
 
-fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Payers) -> Finding {
+fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &LatencyVictims) -> Finding {
     let watched = watched(ev, all);
     let all = watched.as_ref().unwrap_or(all);
     let (which, words) = (numbers::named(cpus), state.words());
@@ -101,9 +105,9 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
             let title = format!("{they} slowly from {words}; no thread was seen to wait for {it}");
             Finding::risk(RULE.id, subject).titled(title)
         }
-        Some((payers, first)) => {
+        Some((victims, first)) => {
             let wake = if is_one { "wakes" } else { "wake" };
-            cause(ev, (&which, wake, &words), cpus, &payers, &first, all)
+            cause(ev, (&which, wake, &words), cpus, &victims, &first, all)
         }
     };
     finding
@@ -120,22 +124,23 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
 }
 
 /// The watched threads among the victims, if their loss is worth a line: the user asked about them, and other threads' loss is not their time.
-fn watched(ev: &Evidence<'_>, all: &Payers) -> Option<Payers> {
+fn watched(ev: &Evidence<'_>, all: &LatencyVictims) -> Option<LatencyVictims> {
     let pids: BTreeSet<u32> = ev.recording().meta.watched.as_ref()?.pids.iter().copied().collect();
-    let own = Payers(all.0.iter().filter(|payer| pids.contains(&payer.pid)).cloned().collect());
+    let own = LatencyVictims(all.0.iter().filter(|victim| pids.contains(&victim.pid)).cloned().collect());
     paid(ev, &own).is_some().then_some(own)
 }
 
 /// The threads that spun, if their loss is worth a line: they did nothing else meanwhile. Else the threads whose timers were late, but only
 /// those of the name that it hits most: many threads sleep only to check again. The second value is the thread that lost most.
-fn paid(ev: &Evidence<'_>, all: &Payers) -> Option<(Payers, Payer)> {
+fn paid(ev: &Evidence<'_>, all: &LatencyVictims) -> Option<(LatencyVictims, LatencyVictim)> {
     let least = WORTH_IT * ev.window().as_secs_f64();
-    [Wait::Spun, Wait::Slept].into_iter().find_map(|wait| {
-        let mut payers = Payers(all.0.iter().filter(|payer| payer.wait == wait).cloned().collect());
-        let first = payers.first().cloned()?;
-        payers.0.retain(|payer| wait == Wait::Spun || payer.comm == first.comm);
-        let lost = payers.time(ev.recording(), |_| true);
-        (lost.as_secs_f64() >= least).then_some((payers, first))
+    [VictimWait::Spun, VictimWait::Slept].into_iter().find_map(|wait| {
+        let mut victims =
+            LatencyVictims(all.0.iter().filter(|victim| victim.wait == wait).cloned().collect());
+        let first = victims.first().cloned()?;
+        victims.0.retain(|victim| wait == VictimWait::Spun || victim.comm == first.comm);
+        let lost = victims.time(ev.recording(), |_| true);
+        (lost.as_secs_f64() >= least).then_some((victims, first))
     })
 }
 
@@ -143,51 +148,53 @@ fn cause(
     ev: &Evidence<'_>,
     (which, wake, words): (&str, &str, &str),
     cpus: &BTreeSet<u32>,
-    payers: &Payers,
-    first: &Payer,
-    all: &Payers,
+    victims: &LatencyVictims,
+    first: &LatencyVictim,
+    all: &LatencyVictims,
 ) -> Finding {
     let rec = ev.recording();
-    let lost = payers.time(rec, |_| true);
-    let file = asked_through(rec, first.pid, first.tgid).filter(|_| first.wait == Wait::Spun);
-    let subject = payers.subject();
+    let lost = victims.time(rec, |_| true);
+    let file = asked_through(rec, first.pid, first.tgid).filter(|_| first.wait == VictimWait::Spun);
+    let subject = victims.subject();
     let read = |file: &str| format!("reading {file}, ");
     let worst = seconds(Duration::from_nanos(first.worst));
     let who = match (subject.kind, first.wait) {
-        (SubjectKind::Task, Wait::Slept) => "its timers were late on".to_owned(),
+        (SubjectKind::Task, VictimWait::Slept) => "its timers were late on".to_owned(),
         (SubjectKind::Task, _) => format!("{}it waited for", file.as_deref().map_or_else(String::new, read)),
-        (_, Wait::Slept) => format!("timers of threads like {} (pid {}) were late on", first.comm, first.pid),
+        (_, VictimWait::Slept) => {
+            format!("timers of threads like {} (pid {}) were late on", first.comm, first.pid)
+        }
         (_, _) => {
             let read = file.as_deref().map_or(String::from(" "), |file| format!(", {}", read(file)));
             format!("{} (pid {}){read}and others waited for", first.comm, first.pid)
         }
     };
     let title = format!("{who} {which}, which {wake} slowly from {words}; the longest wait was {worst}");
-    let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
+    let spun = all.time(rec, |victim| victim.wait == VictimWait::Spun);
     let mut finding = Finding::cause(RULE.id, subject, lost)
         .titled(title)
-        .share_of(payers.lived(rec))
+        .share_of(victims.lived(rec))
         .between(spun.min(lost), all.time(rec, |_| true))
         .raw_wait(lost)
         .by(culprit(cpus, which, first, file.clone()));
-    finding.chain = chain(rec, payers, cpus, words);
+    finding.chain = chain(rec, victims, cpus, words);
     finding
 }
 
-fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String>) -> Culprit {
+fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &LatencyVictim, file: Option<String>) -> Culprit {
     let id = cpus.iter().map(|cpu| format!("cpu{cpu}")).collect::<Vec<_>>().join(",");
     let culprit = Culprit::new(SubjectKind::Cpu, id, which).in_function(first.function.clone());
     Culprit { file, ..culprit }
 }
 
 /// The threads that wait for each CPU, the costliest first, and the idle state of that CPU.
-fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) -> Vec<Hop> {
-    let rows = payers.by_call();
+fn chain(rec: &Recording, victims: &LatencyVictims, cpus: &BTreeSet<u32>, words: &str) -> Vec<Hop> {
+    let rows = victims.by_call();
     // A wait that a thread had only once is in the sums, but says nothing about what this thread usually does.
-    let reported = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
-    let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, payer)| payer.hop(rec)).collect();
+    let reported = rows.iter().enumerate().filter(|(n, victim)| *n == 0 || victim.count > 1);
+    let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, victim)| victim.hop(rec)).collect();
     for cpu in cpus.iter().take(MOST) {
-        let own = payers.0.iter().filter(|payer| payer.cpu == *cpu);
+        let own = victims.0.iter().filter(|victim| victim.cpu == *cpu);
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
             (ns.saturating_add(p.ns), count.saturating_add(p.count), worst.max(p.worst))
         });
@@ -215,15 +222,16 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     let stolen: BTreeMap<u32, Duration> =
         ev.cpu_time_by_cpu().unwrap_or_default().into_iter().map(|(cpu, time)| (cpu, time.steal)).collect();
     let least = STILL * ev.window().as_secs_f64();
-    let reported = still.into_iter().filter(|(cpu, (ns, times, _))| {
+    let reported = still.into_iter().filter(|(cpu, (ns, count, _))| {
         let untold = stolen.get(cpu).copied().filter(|_| !is_reported).unwrap_or_default();
         let own = Duration::from_nanos(*ns).saturating_sub(untold);
-        own.as_secs_f64() >= least && *times >= TIMES
+        own.as_secs_f64() >= least && *count >= TIMES
     });
-    reported.map(|(cpu, (ns, times, worst))| {
+    reported.map(|(cpu, (ns, count, worst))| {
+        let often = times(count as u64);
         Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}")))
             .titled(format!(
-                "it stood still {times} times while programs ran, for {}, worst {}: firmware (SMI), or a hypervisor that does not \
+                "it stood still {often} while programs ran, for {}, worst {}: firmware (SMI), or a hypervisor that does not \
                  report it",
                 seconds(Duration::from_nanos(ns)),
                 seconds(Duration::from_nanos(worst))

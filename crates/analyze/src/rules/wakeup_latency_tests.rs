@@ -62,7 +62,7 @@ fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
 }
 
 #[test]
-fn who_is_watched_comes_before_others_who_lost_more() {
+fn watched_process_comes_before_others_that_lost_more() {
     let mut rec = reader(&SLOW, 250);
     let other =
         CrossCall { pid: 8, tgid: 8, comm: "lines".into(), paid_ns: 60_000_000, ..call(1, Some(2), 60) };
@@ -78,7 +78,7 @@ fn who_is_watched_comes_before_others_who_lost_more() {
 }
 
 #[test]
-fn what_one_reads_is_not_reported_of_another() {
+fn file_read_by_one_task_is_not_attributed_to_another() {
     let mut rec = reader(&SLOW, 250);
     let flush = |pid: u32, comm: &str, state: u32, count: u64| CrossCall {
         pid,

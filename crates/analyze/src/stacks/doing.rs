@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use whyslow_model::table::Sample;
-use whyslow_model::wait::{Detail, Spin, Thing};
+use whyslow_model::wait::{Detail, Spin, WaitTarget};
 
 use crate::hashing::Table;
 use crate::stacks::{named_or_file, symbol};
@@ -34,7 +34,7 @@ impl Doing {
                 let inside = inside.as_deref().unwrap_or_else(|| kernel::plain(function)).to_owned();
                 Some(Detail::KernelCodeIn { inside })
             }
-            Detail::UserCode { function: Some(_) } => Some(Thing::OtherUserCode.into()),
+            Detail::UserCode { function: Some(_) } => Some(WaitTarget::OtherUserCode.into()),
             _ => None,
         }
     }
@@ -118,7 +118,7 @@ pub fn doing(sample: &Sample) -> Doing {
         return in_user_mode(sample);
     }
     if traced::is_own(&frames) {
-        return Doing(Thing::OwnTracing.into());
+        return Doing(WaitTarget::OwnTracing.into());
     }
     if let Some((function, whom)) = spinning::of(&frames) {
         return Doing(Detail::Spinning { whom, function: function.to_owned() });
@@ -127,7 +127,7 @@ pub fn doing(sample: &Sample) -> Doing {
         Some((function, inside)) => {
             Detail::KernelCode { function: function.to_owned(), inside: inside.map(str::to_owned) }
         }
-        None => Thing::KernelCode.into(),
+        None => WaitTarget::KernelCode.into(),
     })
 }
 

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_reported_by_number() {
+    fn unknown_syscall_is_reported_by_number() {
         for nr in [337, 423, 470, 999, u32::MAX] {
             assert_eq!(syscall_name(nr), format!("syscall {nr}"));
         }

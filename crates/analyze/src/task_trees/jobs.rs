@@ -7,7 +7,8 @@ use std::time::Duration;
 use whyslow_model::cgroup_path::CgroupPath;
 use whyslow_model::table::Task;
 
-use super::{MAX_DEPTH, process_of};
+use super::process_of;
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::process_names;
 

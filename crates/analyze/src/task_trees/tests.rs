@@ -52,7 +52,7 @@ fn a_service_is_one_tree_where_its_controller_stops_above_it() {
 }
 
 #[test]
-fn who_has_ended_is_of_its_parents_session_and_rows_of_several_of_who_started_them() {
+fn ended_and_folded_tasks_join_the_tree_of_their_parent() {
     let of = |pid, ppid, autogroup| Task { autogroup, ..task(pid, ppid, 5) };
     let ended = Task { ended: true, ..of(12, 10, 0) };
     let folded = Task { tgid: 0, folded: 30, ..of(13, 10, 0) };
@@ -122,7 +122,7 @@ fn scripts_that_a_script_starts_in_sessions_of_their_own_are_trees_of_their_own(
 }
 
 #[test]
-fn what_nobody_in_a_service_has_started_is_a_part_of_it_and_jobs_of_one_name_are_one() {
+fn service_processes_form_one_tree_and_jobs_of_one_name_merge() {
     let group = |id: u64, path: &str| Cgroup { id, path: path.into(), ..Cgroup::default() };
     let of = |pid: u32, ppid, group| Task { session: pid, unified_cgroup: group, ..task(pid, ppid, 5) };
     let groups = || vec![group(5, "/system.slice/db.service"), group(6, "/user.slice/session-3.scope")];

@@ -1,13 +1,10 @@
 //! Futexes: the kernel knows only a word in memory; the expected value and the operation show what the futex stands for.
 
 use super::table::{Row, by};
-use super::{Class, Stacks, Wait, WaitKind, time};
+use super::{Class, Stacks, WaitContext, WaitKind, time};
+use whyslow_model::syscall::{CONTENDED, FUTEX, FUTEX_TID_MASK, FUTEX_WAIT, FUTEX_WAITERS, PID_MAX_LIMIT};
 use whyslow_model::timeline::Span;
-use whyslow_model::wait::Thing;
-
-/// System calls. futex_wait (v6.7) has its value second.
-const FUTEX: u32 = 202;
-const FUTEX_WAIT: u32 = 455;
+use whyslow_model::wait::WaitTarget;
 
 /// include/uapi/linux/futex.h.
 const PRIVATE: u64 = 128;
@@ -16,14 +13,7 @@ const WAIT: u64 = 0;
 const LOCK_PI: u64 = 6;
 const WAIT_BITSET: u64 = 9;
 const LOCK_PI2: u64 = 13;
-const WAITERS: u32 = 0x8000_0000;
-const TID_MASK: u32 = 0x3fff_ffff;
-/// PID_MAX_LIMIT: no thread has a larger number.
-const MOST_TID: u32 = 4 << 20;
 
-/// "Locked, with waiters" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
-/// others: the third state of Drepper's "Futexes are tricky".
-const CONTENDED: u32 = 2;
 /// Rust std's RwLock: all reader bits set is "write-locked", the next bit is "readers wait". With "writers wait", too, it
 /// would be -1; but -1 is what a parked thread of Rust std waits on, and there are far more of those.
 const RUST_WRITE_LOCKED: u32 = 0x7fff_ffff;
@@ -44,22 +34,22 @@ pub(super) const ROWS: &[Row] = &[by(
 )];
 
 /// A PI futex waits in an rtmutex of the kernel: the wait is reported as one for the futex.
-pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
-    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(Thing::PiFutex, Class::Lock))
+pub(super) fn ask_pi(wait: &WaitContext<'_>) -> Option<WaitKind> {
+    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(WaitTarget::PiFutex, Class::Lock))
 }
 
-fn tell(wait: &Wait<'_>) -> WaitKind {
+fn tell(wait: &WaitContext<'_>) -> WaitKind {
     if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
-        return WaitKind::thing(Thing::UserLock, Class::Lock);
+        return WaitKind::thing(WaitTarget::UserLock, Class::Lock);
     }
     if joined_thread(wait.span, wait.stacks).is_some() {
-        return WaitKind::thing(Thing::ThreadEnd, Class::Dependency);
+        return WaitKind::thing(WaitTarget::ThreadEnd, Class::Dependency);
     }
     // futex(word, op, value, timeout, ...)
     if wait.span.syscall == Some(FUTEX) && wait.arg(3) != 0 && wait.ended_by_timer() {
-        return time::timeout(Thing::FutexTimeout);
+        return time::timeout(WaitTarget::FutexTimeout);
     }
-    WaitKind::thing(Thing::FutexSignal, Class::Idle)
+    WaitKind::thing(WaitTarget::FutexSignal, Class::Idle)
 }
 
 /// Parts of the names of user functions that take a lock, and that wait for a signal, where stacks were taken.
@@ -87,7 +77,7 @@ const AWAITS_SIGNAL: &[&str] = &[
 ];
 
 /// What the caller's own functions show: true for a lock, false for a signal.
-fn by_user_stack(wait: &Wait<'_>) -> Option<bool> {
+fn by_user_stack(wait: &WaitContext<'_>) -> Option<bool> {
     let said = |frame: &String, names: &[&str]| names.iter().any(|name| frame.contains(name));
     wait.stacks.user(wait.span.stack).iter().find_map(|frame| {
         let lock = said(frame, TAKES_LOCK);
@@ -128,8 +118,8 @@ fn is_lock(span: &Span) -> bool {
 
 /// The owner in the words of glibc's robust, PI and error-checking mutexes, and of musl's: waiters bit and the owner's thread id.
 fn owner_in(value: u32) -> Option<u32> {
-    let tid = value & TID_MASK;
-    (value & WAITERS != 0 && (1..=MOST_TID).contains(&tid)).then_some(tid)
+    let tid = value & FUTEX_TID_MASK;
+    (value & FUTEX_WAITERS != 0 && (1..=PID_MAX_LIMIT).contains(&tid)).then_some(tid)
 }
 
 /// The thread that holds the futex, if its word has it. The id is that of the waiter's pid namespace.
@@ -145,7 +135,7 @@ pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
     let value = expected(span)?;
     let (op, shared) = operation(span);
     let waits = span.syscall == Some(FUTEX) && matches!(op, WAIT | WAIT_BITSET);
-    if !waits || !shared || value <= CONTENDED || value > MOST_TID {
+    if !waits || !shared || value <= CONTENDED || value > PID_MAX_LIMIT {
         return None;
     }
     // In a pid namespace the thread's id is another one: only a thread that is known to belong to another process refutes it.
@@ -154,6 +144,6 @@ pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
 }
 
 /// Without a stack.
-pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_call(wait: &WaitContext<'_>) -> Option<WaitKind> {
     matches!(wait.call, Some(FUTEX | FUTEX_WAIT | 449)).then(|| tell(wait))
 }

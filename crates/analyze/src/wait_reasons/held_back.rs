@@ -2,7 +2,7 @@
 //! acknowledged the small segment sent before.
 
 use whyslow_model::timeline::{Ends, Span};
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
 use super::{Class, WaitKind, is_request};
 
@@ -22,7 +22,7 @@ pub(super) fn ask(span: &Span, kind: WaitKind) -> WaitKind {
     let is_most = held_back(span).is_some_and(|(ns, _)| ns.saturating_mul(2) > waited);
     let serves = || span.waker.as_ref().is_some_and(|waker| is_request(span, waker));
     match is_for_data && is_most && !serves() {
-        true => WaitKind::thing(Thing::Acknowledgement, Class::Limit),
+        true => WaitKind::thing(WaitTarget::Acknowledgement, Class::Limit),
         false => kind,
     }
 }
@@ -60,7 +60,10 @@ mod tests {
     fn is_a_limit_where_most_of_a_clients_wait_was_before_the_connection_sent() {
         let is_held = |span: &Span| {
             let kind = of(span, &Stacks::of(&[]));
-            assert_eq!(kind.class == Class::Limit, kind.detail == Detail::Thing(Thing::Acknowledgement));
+            assert_eq!(
+                kind.class == Class::Limit,
+                kind.detail == Detail::Target(WaitTarget::Acknowledgement)
+            );
             kind.class == Class::Limit
         };
         assert!(is_held(&wait(Some(5 * MS), false)));

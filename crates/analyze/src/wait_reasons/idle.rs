@@ -1,8 +1,8 @@
 //! Kernel threads without work.
 
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
-use super::{Class, Wait, WaitKind};
+use super::{Class, WaitContext, WaitKind};
 
 /// Functions of kernel threads that wait for work. Most threads wait in their thread function, right below `kthread`, and
 /// need no table. The function must be the innermost one: a worker that waits in its work item has work.
@@ -35,8 +35,8 @@ const HOME: &[&str] = &[
 ];
 
 /// A kernel thread with nothing to do.
-pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let first = wait.first()?;
     let at_home = HOME.contains(&first) || matches!(wait.frames, [_, "kthread"]);
-    at_home.then(|| WaitKind::thing(Thing::WorkToDo, Class::Idle))
+    at_home.then(|| WaitKind::thing(WaitTarget::WorkToDo, Class::Idle))
 }

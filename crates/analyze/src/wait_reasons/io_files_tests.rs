@@ -80,7 +80,7 @@ fn a_page_fault_is_told_with_its_file_on_the_host() {
 }
 
 #[test]
-fn what_is_not_known_has_no_name() {
+fn page_fault_on_unknown_data_is_reported_without_a_name() {
     assert_eq!(said(&recording(vec![file(1, "254:0", "/x")], vec![wait(7, 0, 10)])), PLAIN);
     assert_eq!(said(&recording(vec![file(1, "254:0", "/x")], vec![wait(7, 9, 10)])), PLAIN);
     let blocks = IoFile { of: IoOf::Blocks, ..file(1, "9:9", "") };

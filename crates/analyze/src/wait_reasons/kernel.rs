@@ -1,10 +1,10 @@
 //! Waits for the kernel itself: grace periods, work items, CPUs that must answer, completions.
 
 use whyslow_model::timeline::LockKind;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::table::{Row, by, by_here, row};
-use super::{Class, Wait, WaitKind};
+use super::{Class, WaitContext, WaitKind};
 
 /// kernel/rcu, kernel/workqueue.c, kernel/stop_machine.c, kernel/kthread.c, kernel/umh.c, fs/kernfs, kernel/cgroup.
 pub(super) const ROWS: &[Row] = &[
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     by(RCU, grace_period),
     row(
         &["rcu_barrier", "rcu_barrier_tasks", "srcu_barrier", "kvfree_rcu_barrier", "flush_rcu_work"],
-        Thing::RcuCallbacks,
+        WaitTarget::RcuCallbacks,
         Class::Dependency,
     ),
     // The grace period's own kthread, between two checks of the CPUs.
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
             "rcu_gp_cleanup",
             "rcu_exp_wait_wake",
         ],
-        Thing::QuiescentStates,
+        WaitTarget::QuiescentStates,
         Class::Dependency,
     ),
     by(FLUSH, work),
@@ -40,63 +40,67 @@ pub(super) const ROWS: &[Row] = &[
             "affine_move_task",
             "set_cpus_allowed_ptr",
         ],
-        Thing::StoppedCpus,
+        WaitTarget::StoppedCpus,
         Class::Dependency,
     ),
-    row(&["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"], Thing::CallOnCpu, Class::Dependency),
+    row(&["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"], WaitTarget::CallOnCpu, Class::Dependency),
     row(
         &["cpuhp_kick_ap", "cpuhp_kick_ap_work", "__cpuhp_kick_ap", "cpuhp_bringup_ap", "takedown_cpu"],
-        Thing::Hotplug,
+        WaitTarget::Hotplug,
         Class::Dependency,
     ),
     row(
         &["synchronize_irq", "__synchronize_irq", "disable_irq", "free_irq"],
-        Thing::InterruptHandlers,
+        WaitTarget::InterruptHandlers,
         Class::Dependency,
     ),
-    row(&["kthread_stop", "kthread_park", "kthread_unpark"], Thing::KthreadEnd, Class::Dependency),
+    row(&["kthread_stop", "kthread_park", "kthread_unpark"], WaitTarget::KthreadEnd, Class::Dependency),
     row(
         &["kthread_create_on_node", "__kthread_create_on_node", "__kthread_create_worker"],
-        Thing::KthreadStart,
+        WaitTarget::KthreadStart,
         Class::Dependency,
     ),
     row(
         &["call_usermodehelper_exec", "call_usermodehelper", "__request_module", "call_modprobe"],
-        Thing::UsermodeHelper,
+        WaitTarget::UsermodeHelper,
         Class::Dependency,
     ),
     row(
         &["request_firmware", "_request_firmware", "fw_load_sysfs_fallback"],
-        Thing::Firmware,
+        WaitTarget::Firmware,
         Class::Dependency,
     ),
-    row(&["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"], Thing::KernfsUsers, Class::Lock),
-    row(&["cgroup_lock_and_drain_offline"], Thing::DyingCgroups, Class::Dependency),
-    row(&["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"], Thing::OthersLookup, Class::Dependency),
+    row(
+        &["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"],
+        WaitTarget::KernfsUsers,
+        Class::Lock,
+    ),
+    row(&["cgroup_lock_and_drain_offline"], WaitTarget::DyingCgroups, Class::Dependency),
+    row(&["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"], WaitTarget::OthersLookup, Class::Dependency),
     row(
         &["__wait_on_freeing_inode", "find_inode", "find_inode_fast", "iget_locked"],
-        Thing::OthersInode,
+        WaitTarget::OthersInode,
         Class::Dependency,
     ),
-    row(&["autofs_wait"], Thing::AutomountDaemon, Class::Dependency),
-    row(&["netdev_wait_allrefs_any", "netdev_wait_allrefs"], Thing::DeviceReferences, Class::Dependency),
-    row(&["usb_start_wait_urb", "usb_kill_urb"], Thing::UsbDevice, Class::Device),
+    row(&["autofs_wait"], WaitTarget::AutomountDaemon, Class::Dependency),
+    row(&["netdev_wait_allrefs_any", "netdev_wait_allrefs"], WaitTarget::DeviceReferences, Class::Dependency),
+    row(&["usb_start_wait_urb", "usb_kill_urb"], WaitTarget::UsbDevice, Class::Device),
     row(
         &["i2c_transfer", "ata_exec_internal", "ata_exec_internal_sg", "acpi_ec_transaction"],
-        Thing::SomeDevice,
+        WaitTarget::SomeDevice,
         Class::Device,
     ),
     row(
         &["virtnet_send_command", "virtio_gpu_queue_fenced_ctrl_buffer", "virtnet_send_command_reply"],
-        Thing::HypervisorDevice,
+        WaitTarget::HypervisorDevice,
         Class::Device,
     ),
     row(
         &["dma_fence_default_wait", "dma_fence_wait_timeout", "drm_atomic_helper_wait_for_vblanks"],
-        Thing::Gpu,
+        WaitTarget::Gpu,
         Class::Device,
     ),
-    row(&["wait_for_random_bytes", "wait_for_device_probe"], Thing::HostStart, Class::Dependency),
+    row(&["wait_for_random_bytes", "wait_for_device_probe"], WaitTarget::HostStart, Class::Dependency),
 ];
 
 /// A task in one of these functions waits for a grace period. kernel/rcu/tree.c, tree_exp.h, srcutree.c, tasks.h, update.c.
@@ -161,34 +165,34 @@ const COMPLETION: &[&str] = &[
 ];
 
 /// How many of the innermost functions belong to the completion itself.
-pub(super) fn completion_depth(wait: &Wait<'_>) -> usize {
+pub(super) fn completion_depth(wait: &WaitContext<'_>) -> usize {
     wait.frames.iter().take_while(|frame| COMPLETION.contains(frame)).count()
 }
 
-fn threadgroup_rwsem(_: &Wait<'_>) -> WaitKind {
+fn threadgroup_rwsem(_: &WaitContext<'_>) -> WaitKind {
     let name = "cgroup_threadgroup_rwsem".to_owned();
     let lock = Detail::Lock { kind: LockKind::PercpuRwsem, name, write: Some(true) };
     WaitKind::new(Reason::Lock, lock, Class::Lock)
 }
 
-fn grace_period(wait: &Wait<'_>) -> WaitKind {
+fn grace_period(wait: &WaitContext<'_>) -> WaitKind {
     let caller = caller(wait, &[RCU, COMPLETION]);
     WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Dependency)
 }
 
-fn work(wait: &Wait<'_>) -> WaitKind {
+fn work(wait: &WaitContext<'_>) -> WaitKind {
     let caller = caller(wait, &[FLUSH, COMPLETION]);
     WaitKind::new(Reason::Work, Detail::WorkItem { caller }, Class::Dependency)
 }
 
 /// The function that needed what was waited for.
-fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> Option<String> {
+fn caller(wait: &WaitContext<'_>, inside: &[&[&str]]) -> Option<String> {
     let caller = wait.frames.iter().find(|frame| !inside.iter().any(|functions| functions.contains(frame)));
     caller.map(|function| (*function).to_owned())
 }
 
 /// A completion: only the function that waits for it is known.
-pub(super) fn ask_completion(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_completion(wait: &WaitContext<'_>) -> Option<WaitKind> {
     (completion_depth(wait) > 0).then_some(())?;
     let function = wait.beyond(COMPLETION).map(str::to_owned);
     Some(WaitKind::new(Reason::Completion, Detail::Completion { function }, Class::Dependency))

@@ -10,7 +10,7 @@ use whyslow_model::wait::NamedBy;
 use super::lock_sites::{BY_FUNCTION, Of};
 use super::locks::{innermost, outside};
 use super::wait::meaningful;
-use super::{Stacks, Wait};
+use super::{Stacks, WaitContext};
 
 /// A lock's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,7 +175,7 @@ impl LockNames {
             if names.at(lock.address).is_some_and(|name| name.rank == SURE) {
                 continue;
             }
-            let wait = Wait::of(span, stacks);
+            let wait = WaitContext::of(span, stacks);
             // A stack from another moment (before the task went to sleep for the lock) does not show the lock.
             if innermost(wait.frames).is_none() {
                 continue;

@@ -5,7 +5,7 @@ use whyslow_model::wait::{Detail, Reason};
 
 use super::lock_names::{Site, name};
 use super::wait::meaningful;
-use super::{Class, LockName, Wait, WaitKind};
+use super::{Class, LockName, WaitContext, WaitKind};
 
 /// The slow paths, by kind of lock. kernel/locking/*.c.
 const MUTEX: &[&str] = &[
@@ -154,7 +154,7 @@ pub(crate) fn released_by(stack: &[String]) -> Option<&str> {
     unlocks.then(|| frames.get(at).copied()).flatten()
 }
 
-pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let by_stack = innermost(wait.frames);
     let (kind, write) = match (&wait.span.lock, by_stack) {
         (Some(lock), _) if lock.address != 0 && lock.kind != LockKind::Unknown => (lock.kind, lock.write),
@@ -173,7 +173,7 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
 }
 
 /// The lock's name from all its waiters, else from this one.
-fn named(wait: &Wait<'_>, kind: LockKind) -> LockName {
+fn named(wait: &WaitContext<'_>, kind: LockKind) -> LockName {
     let address = wait.span.lock.as_ref().map_or(0, |lock| lock.address);
     wait.stacks.lock(address).cloned().unwrap_or_else(|| {
         let span = wait.span;

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_work_on_the_other_end_has_sent() {
+    fn task_at_the_peer_socket_is_the_sender() {
         let (client, server) = ("127.0.0.1:40000", "127.0.0.1:80");
         let sends = ends(server, client);
         assert!(task_behind(&wait(Some(server), None, sends.clone(), 44)).is_some(), "a blocking read");

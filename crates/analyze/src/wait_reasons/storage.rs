@@ -1,8 +1,8 @@
 //! Waits for block devices, and for memory that they must make free.
 
-use whyslow_model::wait::{Detail, Operation, Reason, Thing};
+use whyslow_model::wait::{Detail, Operation, Reason, WaitTarget};
 
-use super::{Class, Wait, WaitKind};
+use super::{Class, WaitContext, WaitKind};
 use crate::memory::stacks::{DIRECT_RECLAIM, LIMIT_RECLAIM, SWAP_IN};
 
 /// Functions below the begin of reclaim, whichever task reclaims: a wait inside them is reported
@@ -17,7 +17,7 @@ const INSIDE_RECLAIM: &[&str] = &[
     "shrink_node",
 ];
 
-pub(super) fn ask_reclaim(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_reclaim(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let swaps_in = wait.is_io() && wait.passes(SWAP_IN);
     let at_limit = wait.passes(LIMIT_RECLAIM);
     if !at_limit && !wait.passes(DIRECT_RECLAIM) && !wait.passes(INSIDE_RECLAIM) {
@@ -27,22 +27,22 @@ pub(super) fn ask_reclaim(wait: &Wait<'_>) -> Option<WaitKind> {
         let operation = if at_limit { Operation::ReclaimAtLimit } else { Operation::Reclaim };
         return Some(at_device(Reason::Reclaim, wait, operation));
     }
-    let memory = if at_limit { Thing::MemoryAtLimit } else { Thing::Memory };
+    let memory = if at_limit { WaitTarget::MemoryAtLimit } else { WaitTarget::Memory };
     Some(WaitKind::thing(memory, Class::Dependency))
 }
 
 /// A page is being read, or another task has locked it for that.
-pub(super) fn page(wait: &Wait<'_>) -> WaitKind {
+pub(super) fn page(wait: &WaitContext<'_>) -> WaitKind {
     if wait.passes(SWAP_IN) {
         return at_device(Reason::SwapIn, wait, Operation::SwapIn);
     }
     if wait.passes(&["migration_entry_wait", "migration_entry_wait_on_locked", "__migration_entry_wait"]) {
-        return WaitKind::thing(Thing::MovedPage, Class::Dependency);
+        return WaitKind::thing(WaitTarget::MovedPage, Class::Dependency);
     }
     let target = wait.span.target.as_ref();
     if wait.span.device.is_none() && target.is_some_and(|target| target.dev.starts_with("0:")) {
         // Network and FUSE file systems fill their pages themselves.
-        return WaitKind::thing(Thing::PageWithoutDevice, Class::Dependency);
+        return WaitKind::thing(WaitTarget::PageWithoutDevice, Class::Dependency);
     }
     if wait.passes(&["filemap_fault", "do_fault", "handle_mm_fault"]) {
         return io(wait, Operation::PageFault);
@@ -52,7 +52,7 @@ pub(super) fn page(wait: &Wait<'_>) -> WaitKind {
     io(wait, if wait.passes(&writing) { Operation::Write } else { Operation::Read })
 }
 
-pub(super) fn written(wait: &Wait<'_>) -> Operation {
+pub(super) fn written(wait: &WaitContext<'_>) -> Operation {
     match wait.call {
         Some(74 | 75) => Operation::Fsync,
         Some(26) => Operation::Msync,
@@ -61,7 +61,7 @@ pub(super) fn written(wait: &Wait<'_>) -> Operation {
     }
 }
 
-pub(super) fn command(wait: &Wait<'_>) -> Operation {
+pub(super) fn command(wait: &WaitContext<'_>) -> Operation {
     if wait.passes(&["blkdev_issue_flush", "blkdev_fsync"]) {
         Operation::CacheFlush
     } else if wait.passes(&["blkdev_issue_discard", "blkdev_issue_zeroout"]) {
@@ -71,30 +71,30 @@ pub(super) fn command(wait: &Wait<'_>) -> Operation {
     }
 }
 
-pub(super) fn io(wait: &Wait<'_>, operation: Operation) -> WaitKind {
+pub(super) fn io(wait: &WaitContext<'_>, operation: Operation) -> WaitKind {
     at_device(Reason::BlockIo, wait, operation)
 }
 
-fn at_device(reason: Reason, wait: &Wait<'_>, operation: Operation) -> WaitKind {
+fn at_device(reason: Reason, wait: &WaitContext<'_>, operation: Operation) -> WaitKind {
     let device = wait.device();
     let about = wait.stacks.about(wait.span.tgid, &device, &operation);
     WaitKind::new(reason, Detail::Device { device, operation, about }, Class::Device)
 }
 
 /// Writeback throttling limits the requests that a device gets; iocost and iolatency limit those of a cgroup.
-pub(super) fn queue_throttle(wait: &Wait<'_>) -> WaitKind {
+pub(super) fn queue_throttle(wait: &WaitContext<'_>) -> WaitKind {
     if wait.passes(&["ioc_rqos_throttle", "blkcg_iolatency_throttle"]) {
         return throttle(wait);
     }
     at_device(Reason::Wbt, wait, Operation::WritebackThrottling)
 }
 
-pub(super) fn throttle(wait: &Wait<'_>) -> WaitKind {
+pub(super) fn throttle(wait: &WaitContext<'_>) -> WaitKind {
     WaitKind::new(Reason::IoThrottle, Detail::IoLimit { device: wait.device() }, Class::Limit)
 }
 
 /// The kernel marks the wait as I/O: its stack or call shows no more.
-pub(super) fn ask_io(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_io(wait: &WaitContext<'_>) -> Option<WaitKind> {
     wait.is_io().then_some(())?;
     let what = wait.first().map(str::to_owned).or_else(|| wait.call_name());
     Some(io(wait, what.map_or(Operation::NotKnown, Operation::of_function)))

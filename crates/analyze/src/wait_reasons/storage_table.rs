@@ -2,7 +2,7 @@
 
 use super::Class::{Dependency, Limit, Lock};
 use super::storage::{command, io, page, queue_throttle, throttle, written};
-use whyslow_model::wait::{Operation, Thing};
+use whyslow_model::wait::{Operation, WaitTarget};
 
 use super::table::{Row, by, row};
 
@@ -10,7 +10,7 @@ use super::table::{Row, by, row};
 pub(super) const ROWS: &[Row] = &[
     row(
         &["balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags"],
-        Thing::DirtyThrottling,
+        WaitTarget::DirtyThrottling,
         Limit,
     ),
     by(&["rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "__wbt_wait"], queue_throttle),
@@ -43,12 +43,12 @@ pub(super) const ROWS: &[Row] = &[
             "mem_cgroup_oom_synchronize",
             "mem_cgroup_oom",
         ],
-        Thing::MemoryLimit,
+        WaitTarget::MemoryLimit,
         Limit,
     ),
     row(
         &["jbd2_log_wait_commit", "jbd2_complete_transaction", "ext4_fc_commit", "jbd2_fc_begin_commit"],
-        Thing::JournalCommit,
+        WaitTarget::JournalCommit,
         Dependency,
     ),
     row(
@@ -62,13 +62,13 @@ pub(super) const ROWS: &[Row] = &[
             "__jbd2_log_wait_for_space",
             "jbd2_log_do_checkpoint",
         ],
-        Thing::RunningCommit,
+        WaitTarget::RunningCommit,
         Dependency,
     ),
-    row(&["jbd2_journal_wait_updates"], Thing::RunningOperations, Dependency),
+    row(&["jbd2_journal_wait_updates"], WaitTarget::RunningOperations, Dependency),
     row(
         &["xlog_wait_on_iclog", "xfs_log_force_seq", "xfs_log_force", "xlog_grant_head_wait", "xlog_wait"],
-        Thing::XfsLog,
+        WaitTarget::XfsLog,
         Dependency,
     ),
     row(
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
             "btrfs_commit_transaction",
             "btrfs_sync_log",
         ],
-        Thing::BtrfsTransaction,
+        WaitTarget::BtrfsTransaction,
         Dependency,
     ),
     row(
@@ -90,10 +90,10 @@ pub(super) const ROWS: &[Row] = &[
             "__inode_wait_for_writeback",
             "writeback_inodes_sb",
         ],
-        Thing::DirtyPages,
+        WaitTarget::DirtyPages,
         Dependency,
     ),
-    row(&["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"], Thing::DirectIo, Lock),
+    row(&["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"], WaitTarget::DirectIo, Lock),
     by(
         &[
             "folio_wait_writeback",
@@ -188,7 +188,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         &["kcompactd_do_work", "compact_zone", "isolate_migratepages_block", "migrate_pages"],
-        Thing::MovedPages,
+        WaitTarget::MovedPages,
         Dependency,
     ),
 ];

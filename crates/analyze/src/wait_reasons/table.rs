@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
-use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
+use super::{Class, WaitContext, WaitKind, files_table, futex, kernel, process, storage_table, time};
 use crate::hashing::Table;
 
 /// Functions that wait, and what they wait for.
@@ -16,27 +16,27 @@ pub(crate) struct Row {
 }
 
 enum Tell {
-    As(Thing, Class),
-    By(fn(&Wait<'_>) -> WaitKind),
+    As(WaitTarget, Class),
+    By(fn(&WaitContext<'_>) -> WaitKind),
 }
 
 /// A task in one of the functions `at` waits for `what`.
-pub(crate) const fn row(at: &'static [&'static str], what: Thing, class: Class) -> Row {
+pub(crate) const fn row(at: &'static [&'static str], what: WaitTarget, class: Class) -> Row {
     Row { at, tell: Tell::As(what, class), innermost: false }
 }
 
 /// ... if the function is the innermost.
-pub(crate) const fn here(at: &'static [&'static str], what: Thing, class: Class) -> Row {
+pub(crate) const fn here(at: &'static [&'static str], what: WaitTarget, class: Class) -> Row {
     Row { at, tell: Tell::As(what, class), innermost: true }
 }
 
 /// A task in one of the functions `at` waits for what `tell` returns.
-pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
+pub(crate) const fn by(at: &'static [&'static str], tell: fn(&WaitContext<'_>) -> WaitKind) -> Row {
     Row { at, tell: Tell::By(tell), innermost: false }
 }
 
 /// ... if the function is the innermost.
-pub(crate) const fn by_here(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
+pub(crate) const fn by_here(at: &'static [&'static str], tell: fn(&WaitContext<'_>) -> WaitKind) -> Row {
     Row { at, tell: Tell::By(tell), innermost: true }
 }
 
@@ -53,7 +53,7 @@ static BY_FUNCTION: LazyLock<Table<&'static str, &'static Row>> = LazyLock::new(
 const NEAR: usize = 5;
 
 /// What the innermost known function waits for.
-pub(crate) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(crate) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let plumbing = kernel::completion_depth(wait);
     let near = if plumbing > 0 { NEAR } else { usize::MAX };
     let row = wait

@@ -1,10 +1,10 @@
 //! Timers: a task's own sleep, and the kernel's on its behalf.
 
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
 use super::table::{Row, by};
-use super::{Class, Wait, WaitKind};
+use super::{Class, WaitContext, WaitKind};
 
 /// A task's own sleep. kernel/time/hrtimer.c, kernel/time/alarmtimer.c, fs/timerfd.c.
 pub(super) const ROWS: &[Row] = &[
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
         |_| own_sleep(),
     ),
-    by(&["timerfd_read", "timerfd_read_iter"], |_| timeout(Thing::TimerfdTimer)),
+    by(&["timerfd_read", "timerfd_read_iter"], |_| timeout(WaitTarget::TimerfdTimer)),
 ];
 
 /// The kernel sleeps, without waiting for anything but time. kernel/time/sleep_timeout.c.
@@ -36,15 +36,15 @@ const SLEEPS: &[&str] = &[
 ];
 
 pub(super) fn own_sleep() -> WaitKind {
-    WaitKind::thing(Thing::OwnSleep, Class::Timer)
+    WaitKind::thing(WaitTarget::OwnSleep, Class::Timer)
 }
 
-pub(super) fn timeout(timer: Thing) -> WaitKind {
+pub(super) fn timeout(timer: WaitTarget) -> WaitKind {
     WaitKind::thing(timer, Class::Timer)
 }
 
 /// Kernel code that sleeps for a fixed time while the caller waits: there is no task to follow, so the function is the leaf.
-pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_sleep(wait: &WaitContext<'_>) -> Option<WaitKind> {
     SLEEPS.contains(&wait.first()?).then_some(())?;
     let function = wait.beyond(SLEEPS).map(str::to_owned);
     if is_between_turns(wait) {
@@ -56,7 +56,7 @@ pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
 /// The same, recognized by its end. `usleep_range_state` and `schedule_timeout*` are code of the scheduler (`__sched`), which the
 /// kernel leaves out of the stack of a task that sleeps (stack_trace_consume_entry_nosched, get_wchan): only the caller is
 /// seen. If the sleep was uninterruptible, for nothing that is known, and ended by a timer, it was such a sleep.
-pub(super) fn ask_end(wait: &Wait<'_>) -> Option<WaitKind> {
+pub(super) fn ask_end(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let slept = wait.span.state == State::Blocked && wait.woken_by_timer();
     let function = wait.first().filter(|_| slept)?;
     let function = Some(function.to_owned());
@@ -68,6 +68,6 @@ fn sleeps(function: Option<String>, class: Class) -> WaitKind {
 }
 
 /// A kernel thread of its own, not far from its outermost function: it works for no other task.
-fn is_between_turns(wait: &Wait<'_>) -> bool {
+fn is_between_turns(wait: &WaitContext<'_>) -> bool {
     wait.is_kthread() && wait.span.work.is_none() && wait.frames.len() <= 4
 }

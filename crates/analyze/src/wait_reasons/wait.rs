@@ -51,7 +51,7 @@ const GENERIC: &[&str] = &[
 
 /// One wait.
 #[derive(Debug)]
-pub(crate) struct Wait<'a> {
+pub(crate) struct WaitContext<'a> {
     pub span: &'a Span,
     pub stacks: &'a Stacks<'a>,
     /// Functions, innermost first, without generic and unknown ones.
@@ -61,11 +61,11 @@ pub(crate) struct Wait<'a> {
     pub call: Option<u32>,
 }
 
-impl<'a> Wait<'a> {
+impl<'a> WaitContext<'a> {
     pub fn of(span: &'a Span, stacks: &'a Stacks<'a>) -> Self {
         let frames = stacks.functions(span.stack);
         let call = span.syscall.filter(|_| came_by_call(frames));
-        Wait { span, stacks, frames, call }
+        WaitContext { span, stacks, frames, call }
     }
 
     /// The innermost function that is not generic.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, clock, draw, thresholds};
+use whyslow_faults::{Draw, FaultKind, Fence, Form, Scenario, clock, draw, thresholds};
 
 whyslow_faults::may_become_victim!();
 
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match asked(&words) {
         None => {
             eprintln!("usage: fault RULE [fault|twin|control] [seconds, at most 40]; RULE is one of");
-            Kind::ALL.iter().for_each(|kind| eprintln!("  {}", kind.rule()));
+            FaultKind::ALL.iter().for_each(|kind| eprintln!("  {}", kind.rule()));
             ExitCode::from(2)
         }
         Some((kind, form, seconds)) => match show(kind, form, seconds) {
@@ -29,8 +29,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn asked(words: &[String]) -> Option<(Kind, Form, Duration)> {
-    let kind = Kind::ALL.into_iter().find(|kind| Some(kind.rule()) == words.first().map(String::as_str))?;
+fn asked(words: &[String]) -> Option<(FaultKind, Form, Duration)> {
+    let kind =
+        FaultKind::ALL.into_iter().find(|kind| Some(kind.rule()) == words.first().map(String::as_str))?;
     let form = match words.get(1).map_or("fault", String::as_str) {
         "fault" => Form::Fault,
         "twin" => Form::Twin,
@@ -41,7 +42,7 @@ fn asked(words: &[String]) -> Option<(Kind, Form, Duration)> {
     Some((kind, form, Duration::from_secs(u64::min(seconds, 40))))
 }
 
-fn show(kind: Kind, form: Form, length: Duration) -> io::Result<()> {
+fn show(kind: FaultKind, form: Form, length: Duration) -> io::Result<()> {
     let mut draw = Draw::with(draw::run_seed()).branch(kind.rule());
     let mut out = io::stdout().lock();
     let fence = Fence::enter()?;

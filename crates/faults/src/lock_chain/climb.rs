@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::links::{self, Taken, Thing, Things};
+use super::links::{self, Object, Objects, Taken};
 use super::{Link, Plan, ground_truth::Note, leaf, pool};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
@@ -20,7 +20,7 @@ const BRIEF_US: u64 = 5;
 struct Climber<'a> {
     spec: &'a Spec,
     plan: &'a Plan,
-    things: &'a Things,
+    things: &'a Objects,
     ledger: &'a Ledger,
     slots: Vec<usize>,
     position: usize,
@@ -37,7 +37,7 @@ pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl F
             std::fs::write(procs, "0")?;
         }
     }
-    let things = Things::here()?;
+    let things = Objects::here()?;
     let mut leaf = leaf::ready(plan, position, spec.turns_per_us)?;
     pool::start(plan, position)?;
     ready();
@@ -87,7 +87,7 @@ impl Climber<'_> {
     }
 
     /// The link between this thread and the one above it.
-    fn above(&self) -> Option<(Link, &dyn Thing)> {
+    fn above(&self) -> Option<(Link, &dyn Object)> {
         let index = self.position.checked_sub(1)?;
         Some((self.plan.links[index], self.things.of(index)))
     }

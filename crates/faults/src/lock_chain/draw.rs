@@ -8,7 +8,7 @@ use crate::{Draw, host};
 
 /// The kinds of links of a lock chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LinkKind {
     /// Futexes of our own.
     Futex,
     /// Futexes with priority inheritance.
@@ -43,69 +43,76 @@ pub enum Kind {
     Mixed,
 }
 
-impl Kind {
+impl LinkKind {
     /// All of them.
-    pub const ALL: [Kind; 16] = [
-        Kind::Futex,
-        Kind::Pi,
-        Kind::Pthread,
-        Kind::Std,
-        Kind::Go,
-        Kind::Pipe,
-        Kind::Unix,
-        Kind::Tcp,
-        Kind::Udp,
-        Kind::Peers,
-        Kind::File,
-        Kind::Directory,
-        Kind::PipeLock,
-        Kind::AddressSpace,
-        Kind::Cgroups,
-        Kind::Mixed,
+    pub const ALL: [LinkKind; 16] = [
+        LinkKind::Futex,
+        LinkKind::Pi,
+        LinkKind::Pthread,
+        LinkKind::Std,
+        LinkKind::Go,
+        LinkKind::Pipe,
+        LinkKind::Unix,
+        LinkKind::Tcp,
+        LinkKind::Udp,
+        LinkKind::Peers,
+        LinkKind::File,
+        LinkKind::Directory,
+        LinkKind::PipeLock,
+        LinkKind::AddressSpace,
+        LinkKind::Cgroups,
+        LinkKind::Mixed,
     ];
 
     /// The printed name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Futex => "futex",
-            Kind::Pi => "pi-futex",
-            Kind::Pthread => "pthread",
-            Kind::Std => "std",
-            Kind::Go => "go",
-            Kind::Pipe => "pipe",
-            Kind::Unix => "unix",
-            Kind::Tcp => "tcp",
-            Kind::Udp => "udp",
-            Kind::Peers => "peers",
-            Kind::File => "file",
-            Kind::Directory => "directory",
-            Kind::PipeLock => "pipe-lock",
-            Kind::AddressSpace => "address-space",
-            Kind::Cgroups => "cgroups",
-            Kind::Mixed => "mixed",
+            LinkKind::Futex => "futex",
+            LinkKind::Pi => "pi-futex",
+            LinkKind::Pthread => "pthread",
+            LinkKind::Std => "std",
+            LinkKind::Go => "go",
+            LinkKind::Pipe => "pipe",
+            LinkKind::Unix => "unix",
+            LinkKind::Tcp => "tcp",
+            LinkKind::Udp => "udp",
+            LinkKind::Peers => "peers",
+            LinkKind::File => "file",
+            LinkKind::Directory => "directory",
+            LinkKind::PipeLock => "pipe-lock",
+            LinkKind::AddressSpace => "address-space",
+            LinkKind::Cgroups => "cgroups",
+            LinkKind::Mixed => "mixed",
         }
     }
 
     /// Whether it contains a kernel lock whose owner the kernel records: `whyslow locks` must report it.
     #[must_use]
     pub fn has_kernel_lock(self) -> bool {
-        matches!(self, Kind::File | Kind::Directory | Kind::PipeLock | Kind::AddressSpace | Kind::Cgroups)
+        matches!(
+            self,
+            LinkKind::File
+                | LinkKind::Directory
+                | LinkKind::PipeLock
+                | LinkKind::AddressSpace
+                | LinkKind::Cgroups
+        )
     }
 
     /// The possible actions of its leaf.
     #[must_use]
     pub fn feet(self) -> &'static [Leaf] {
         match self {
-            Kind::AddressSpace | Kind::Cgroups => &[Leaf::Link],
-            Kind::Futex
-            | Kind::Pi
-            | Kind::Pthread
-            | Kind::Pipe
-            | Kind::Unix
-            | Kind::Tcp
-            | Kind::Udp
-            | Kind::Peers => {
+            LinkKind::AddressSpace | LinkKind::Cgroups => &[Leaf::Link],
+            LinkKind::Futex
+            | LinkKind::Pi
+            | LinkKind::Pthread
+            | LinkKind::Pipe
+            | LinkKind::Unix
+            | LinkKind::Tcp
+            | LinkKind::Udp
+            | LinkKind::Peers => {
                 &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota, Leaf::Stopped]
             }
             _ => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod],
@@ -123,25 +130,25 @@ impl Kind {
             links
         };
         match self {
-            Kind::Futex => all(Link::Futex),
-            Kind::Pi => all(Link::Pi),
-            Kind::Pthread => all(Link::Pthread),
-            Kind::Std => all(Link::Std),
-            Kind::Go => all(Link::Go),
-            Kind::Pipe => all(Link::Pipe),
-            Kind::Unix => all(Link::Unix),
-            Kind::Tcp => (0..n).map(|_| network(Wire::Tcp, Wire::TcpAcross, draw)).collect(),
-            Kind::Udp => (0..n).map(|_| network(Wire::Udp, Wire::UdpAcross, draw)).collect(),
-            Kind::Peers => (0..n).map(|_| any_peer(draw)).collect(),
-            Kind::File => stopped(n, draw, |draw| Some(Link::File { read: draw.one_in(2) })),
-            Kind::Directory => stopped(n, draw, |_| Some(Link::Directory)),
-            Kind::PipeLock => stopped(n, draw, |_| Some(Link::PipeLock)),
-            Kind::AddressSpace => {
+            LinkKind::Futex => all(Link::Futex),
+            LinkKind::Pi => all(Link::Pi),
+            LinkKind::Pthread => all(Link::Pthread),
+            LinkKind::Std => all(Link::Std),
+            LinkKind::Go => all(Link::Go),
+            LinkKind::Pipe => all(Link::Pipe),
+            LinkKind::Unix => all(Link::Unix),
+            LinkKind::Tcp => (0..n).map(|_| network(Wire::Tcp, Wire::TcpAcross, draw)).collect(),
+            LinkKind::Udp => (0..n).map(|_| network(Wire::Udp, Wire::UdpAcross, draw)).collect(),
+            LinkKind::Peers => (0..n).map(|_| any_peer(draw)).collect(),
+            LinkKind::File => stopped(n, draw, |draw| Some(Link::File { read: draw.one_in(2) })),
+            LinkKind::Directory => stopped(n, draw, |_| Some(Link::Directory)),
+            LinkKind::PipeLock => stopped(n, draw, |_| Some(Link::PipeLock)),
+            LinkKind::AddressSpace => {
                 let last = Link::AddressSpace { read: draw.one_in(2) };
                 above(&OF_ONE_PROCESS, last, draw)
             }
-            Kind::Cgroups => above(&OF_MANY, Link::Cgroups, draw),
-            Kind::Mixed => stopped(n, draw, |draw| match draw.between(0, 5) {
+            LinkKind::Cgroups => above(&OF_MANY, Link::Cgroups, draw),
+            LinkKind::Mixed => stopped(n, draw, |draw| match draw.between(0, 5) {
                 0 => Some(Link::File { read: draw.one_in(2) }),
                 1 => Some(Link::Directory),
                 2 => Some(Link::PipeLock),
@@ -205,7 +212,7 @@ fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Lin
     links
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LinkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -214,7 +221,7 @@ impl fmt::Display for Kind {
 /// The request for a lock chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    pub kind: Kind,
+    pub kind: LinkKind,
     /// Action of its leaf; `None`: drawn.
     pub leaf: Option<Leaf>,
     /// No thread waits long.
@@ -294,7 +301,7 @@ mod tests {
     fn every_kernel_lock_stands_on_a_page_or_on_the_leaf() {
         for seed in 0..2_000 {
             let mut draw = Draw::with(seed);
-            let kind = draw.pick(&Kind::ALL);
+            let kind = draw.pick(&LinkKind::ALL);
             let ask = Ask { kind, leaf: None, healthy: false, in_a_crowd: draw.one_in(2), lasts_ms: 3_000 };
             let plan = ask.draw(&mut draw);
             assert!((2..=8).contains(&plan.len()) && plan.links.len() + 1 == plan.len(), "{plan:?}");
@@ -305,7 +312,7 @@ mod tests {
             }
             assert!(!plan.apart || plan.links.iter().all(|link| link.is_shared()), "{plan:?}");
             let is_lock = |link: &Link| !link.is_sent() && *link != Link::Page;
-            assert!(kind != Kind::Mixed || plan.links.iter().any(is_lock), "{plan:?}");
+            assert!(kind != LinkKind::Mixed || plan.links.iter().any(is_lock), "{plan:?}");
             assert!(!kind.has_kernel_lock() || plan.links.iter().any(|link| link.is_of_kernel()), "{plan:?}");
             let mut positions = plan.positions.clone();
             positions.sort_unstable();

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
-use super::links::Thing;
+use super::links::Object;
 use super::{self as lock_chain, Plan};
 use crate::work::{Buffer, turn};
 use crate::{host, sys};
@@ -72,7 +72,7 @@ fn stop_until(end: u64) -> io::Result<()> {
 
 impl Leaf {
     /// Act for about `us`.
-    pub fn act(&mut self, above: &dyn Thing, us: u64) -> io::Result<()> {
+    pub fn act(&mut self, above: &dyn Object, us: u64) -> io::Result<()> {
         let end = sys::monotonic_ns() + us * 1000;
         match self.what {
             lock_chain::Leaf::Sleep => sys::sleep_until(end),

@@ -30,7 +30,7 @@ pub enum Taken<'a> {
 }
 
 /// What a thread (above) wants from another thread (below).
-pub trait Thing: Send + Sync {
+pub trait Object: Send + Sync {
     /// Below: acquire it.
     fn take(&self) -> io::Result<Taken<'_>> {
         Ok(Taken::Nothing)
@@ -51,7 +51,7 @@ pub trait Thing: Send + Sync {
     }
 
     /// Below: acquire it in a system call that stops until `page` is provided.
-    fn enter(&self, page: &dyn Thing) -> io::Result<()> {
+    fn enter(&self, page: &dyn Object) -> io::Result<()> {
         let _ = page;
         Err(io::Error::other("this is not held within a system call"))
     }
@@ -86,19 +86,19 @@ pub trait Thing: Send + Sync {
 }
 
 /// All links of a lock chain.
-pub struct Things(Vec<Box<dyn Thing>>);
+pub struct Objects(Vec<Box<dyn Object>>);
 
-static HERE: OnceLock<Things> = OnceLock::new();
+static HERE: OnceLock<Objects> = OnceLock::new();
 
 /// Make them before the threads or processes of the lock chain start.
 pub fn prepare(plan: &Plan) -> io::Result<()> {
     let make = |(index, link): (usize, &Link)| make(plan, index, *link);
     let things = plan.links.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
-    let _ = HERE.set(Things(things));
+    let _ = HERE.set(Objects(things));
     Ok(())
 }
 
-fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Thing>> {
+fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Object>> {
     Ok(match link {
         Link::Futex => Box::new(locks::Futex::new(plan.apart)?),
         Link::Pi => Box::new(locks::Pi::new(plan.apart)?),
@@ -117,19 +117,19 @@ fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Thing>> {
     })
 }
 
-impl Things {
+impl Objects {
     /// The links that `prepare` made.
-    pub fn here() -> io::Result<&'static Things> {
+    pub fn here() -> io::Result<&'static Objects> {
         HERE.get().ok_or_else(|| io::Error::other("the lock_chain was not prepared"))
     }
 
     /// The link between positions `index` and `index + 1`.
-    pub fn of(&self, index: usize) -> &dyn Thing {
+    pub fn of(&self, index: usize) -> &dyn Object {
         &*self.0[index]
     }
 
     /// The link above the leaf.
-    pub fn last(&self) -> &dyn Thing {
+    pub fn last(&self) -> &dyn Object {
         &*self.0[self.0.len() - 1]
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::cgroup::IoLimit;
 use crate::clock::{self, Span};
 use crate::ledger::Fact;
-use crate::scenario::{Form, Kind, Scenario, Switch, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, Switch, TestBed};
 use crate::spec::{Direct, Work};
 use crate::{Draw, Victim, host};
 
@@ -41,7 +41,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: Vec::new(),
         group: tree.leaf().clone(),
-        kind: Kind::BlkioThrottle,
+        kind: FaultKind::BlkioThrottle,
         form,
         said,
         switch,

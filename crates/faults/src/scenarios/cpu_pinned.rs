@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::scenario::{Form, Kind, Scenario, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, TestBed};
 use crate::spec::Work;
 use crate::{Draw, Victim, host};
 
@@ -34,7 +34,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: Vec::new(),
         group,
-        kind: Kind::CpuPinned,
+        kind: FaultKind::CpuPinned,
         form,
         said,
         switch: Box::new(move |victim, on| victim.pin(if on { &pinned } else { &all })),

@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::clock;
-use crate::scenario::{Form, Kind, Scenario, Switch, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, Switch, TestBed};
 use crate::spec::Work;
 use crate::{Draw, Victim};
 
@@ -38,7 +38,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: Vec::new(),
         group,
-        kind: Kind::CpuQuota,
+        kind: FaultKind::CpuQuota,
         form,
         said,
         switch,

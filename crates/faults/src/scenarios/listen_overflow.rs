@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::ledger::{NEVER, Word};
-use crate::scenario::{Form, Kind, Scenario, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, TestBed};
 use crate::spec::{Network, Work};
 use crate::{Draw, Victim};
 
@@ -51,7 +51,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: vec![server],
         group,
-        kind: Kind::ListenOverflow,
+        kind: FaultKind::ListenOverflow,
         form,
         said,
         switch: Box::new(move |_, on| {

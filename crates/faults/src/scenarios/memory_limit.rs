@@ -7,7 +7,7 @@
 use std::io;
 
 use super::tree::Tree;
-use crate::scenario::{Form, Kind, Scenario, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, TestBed};
 use crate::spec::Work;
 use crate::{Draw, Victim, host};
 
@@ -53,7 +53,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: Vec::new(),
         group,
-        kind: Kind::MemoryLimit,
+        kind: FaultKind::MemoryLimit,
         form,
         said,
         switch: Box::new(move |victim, on| {

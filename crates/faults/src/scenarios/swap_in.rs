@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::scenario::{Form, Kind, Scenario, TestBed};
+use crate::scenario::{FaultKind, Form, Scenario, TestBed};
 use crate::spec::Work;
 use crate::swap::SwapSpace;
 use crate::{Draw, Victim};
@@ -52,7 +52,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         victim,
         others: Vec::new(),
         group,
-        kind: Kind::SwapIn,
+        kind: FaultKind::SwapIn,
         form,
         said,
         switch: Box::new(move |victim, on| {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::waits::Wait;
+use super::waits::SpinWait;
 use crate::Draw;
 
 /// How much of its time a spinner spins, works and rests.
@@ -20,7 +20,7 @@ pub enum Shape {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// How it waits.
-    pub wait: Wait,
+    pub wait: SpinWait,
     /// Pairs of threads.
     pub pairs: usize,
     /// Whether the main thread is a waiter; otherwise it is a giver.
@@ -47,7 +47,7 @@ const RESTS: [f64; 2] = [0.1, 0.6];
 
 impl Plan {
     /// Draw one.
-    pub fn draw(wait: Wait, shape: Shape, pairs: usize, draw: &mut Draw) -> Self {
+    pub fn draw(wait: SpinWait, shape: Shape, pairs: usize, draw: &mut Draw) -> Self {
         let spin_us = draw.between(SPIN_US[0], SPIN_US[1]);
         let mut plan = Plan {
             wait,
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_drawn_spinner_spins_at_least_half_of_its_cpu_time() {
         for seed in 0..500 {
-            let plan = Plan::draw(Wait::Yield, Shape::Drawn, 2, &mut Draw::with(seed));
+            let plan = Plan::draw(SpinWait::Yield, Shape::Drawn, 2, &mut Draw::with(seed));
             let share = plan.spin_us as f64 / (plan.spin_us + plan.work_us) as f64;
             assert!((0.49..=0.96).contains(&share), "{share}");
             assert_ne!(plan.waits(2), plan.waits(plan.partner(2)));

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::{Loop, Wait, unseen};
+use super::{Loop, SpinWait, unseen};
 
 /// One program, a spinner or an honest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
     /// Threads of ours that wait by spinning.
-    Wait(Wait),
+    Wait(SpinWait),
     /// An OpenMP team whose threads wait at its barriers by spinning (`OMP_WAIT_POLICY=active`).
     OpenMp,
     /// Erlang processes that play ping-pong; the schedulers spin when they have no work.
@@ -55,7 +55,7 @@ impl Program {
     /// Programs that detectors may be tuned on.
     #[must_use]
     pub fn seen() -> Vec<Program> {
-        let waits = Wait::ALL.map(Program::Wait);
+        let waits = SpinWait::ALL.map(Program::Wait);
         let loops = Loop::ALL.map(Program::Loop);
         let tools = [Tool::Gzip, Tool::Sha256, Tool::Compiler, Tool::Dd, Tool::Python].map(Program::Tool);
         let mut all = waits.to_vec();
@@ -74,7 +74,8 @@ impl Program {
     /// Programs that no detector was tuned on.
     #[must_use]
     pub fn unseen() -> Vec<Program> {
-        let mut all: Vec<Program> = unseen::Wait::ALL.map(|wait| Program::Wait(Wait::Unseen(wait))).to_vec();
+        let mut all: Vec<Program> =
+            unseen::UnseenWait::ALL.map(|wait| Program::Wait(SpinWait::Unseen(wait))).to_vec();
         all.push(Program::Go);
         all.extend(unseen::Loop::ALL.map(|each| Program::Loop(Loop::Unseen(each))));
         all
@@ -98,7 +99,7 @@ impl Program {
             Program::Erlang(_) => &["Erlang", "BEAM"],
             Program::Java => &["JVM", "Java"],
             Program::Go => &["Go"],
-            Program::Wait(Wait::SpinLock) => &["pthread_spin_lock", "spin lock"],
+            Program::Wait(SpinWait::SpinLock) => &["pthread_spin_lock", "spin lock"],
             _ => &[],
         }
     }
@@ -107,7 +108,7 @@ impl Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Program::Wait(Wait::Unseen(wait)) => write!(f, "{wait:?}"),
+            Program::Wait(SpinWait::Unseen(wait)) => write!(f, "{wait:?}"),
             Program::Wait(wait) => write!(f, "{wait:?}"),
             Program::Loop(Loop::Unseen(each)) => write!(f, "{each:?}"),
             Program::Loop(each) => write!(f, "{each:?}"),

@@ -9,7 +9,7 @@ use super::outside::Outside;
 use super::plan::{Plan, Shape};
 use super::runtimes::{self, Erlang};
 use super::tools::{self, AtWork};
-use super::{Account, Loop, Program, Told, Wait, openmp};
+use super::{Account, Loop, Program, SpinWait, Told, openmp};
 use crate::cgroup::Group;
 use crate::ledger::Fact;
 use crate::spec::{Place, Work};
@@ -203,7 +203,7 @@ struct TestBed<'a> {
 }
 
 impl TestBed<'_> {
-    fn pairs(&self, wait: Wait, draw: &mut Draw) -> io::Result<(String, Body)> {
+    fn pairs(&self, wait: SpinWait, draw: &mut Draw) -> io::Result<(String, Body)> {
         let pairs = draw.between(1, host::cpus().len().min(3) as u64);
         let plan = Box::new(Plan::draw(wait, self.shape, pairs as usize, draw));
         let victim = self.ours(2 * pairs, Work::Spinner(plan.clone()), draw)?;

@@ -9,7 +9,7 @@ use super::account::Account;
 use super::outside::{self, Outside};
 use super::plan::{Plan, Shape};
 use super::programs::Sbwt;
-use super::{Wait, unseen};
+use super::{SpinWait, unseen};
 use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::{Draw, Fence, work};
@@ -155,7 +155,7 @@ pub fn java(fence: &Fence, group: &Group, shape: Shape, draw: &mut Draw) -> io::
     )?;
     let mut command = Command::new(java);
     command.args(["-Xmx64m", "-XX:+UseSerialGC", "-cp"]).arg(fence.dir()).arg("Waiters");
-    let plan = Plan::draw(Wait::FlagPause, shape, 1, draw);
+    let plan = Plan::draw(SpinWait::FlagPause, shape, 1, draw);
     pairs(fence, group, command, &plan, draw)
 }
 
@@ -163,7 +163,7 @@ pub fn java(fence: &Fence, group: &Group, shape: Shape, draw: &mut Draw) -> io::
 pub fn go(fence: &Fence, group: &Group, shape: Shape, draw: &mut Draw) -> io::Result<Outside> {
     let program = fence.dir().join(draw.word(9));
     unseen::build_go(&program, Path::new(fence.dir()))?;
-    let plan = Plan::draw(Wait::FlagBare, shape, 1, draw);
+    let plan = Plan::draw(SpinWait::FlagBare, shape, 1, draw);
     pairs(fence, group, Command::new(program), &plan, draw)
 }
 

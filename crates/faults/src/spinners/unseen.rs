@@ -5,6 +5,6 @@ mod loops;
 mod waits;
 
 pub use loops::Loop;
-pub use waits::Wait;
+pub use waits::UnseenWait;
 
 pub(super) use goroutines::build as build_go;

@@ -13,7 +13,7 @@ use crate::sys::{self, polls};
 
 /// How a thread waits for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Wait {
+pub enum SpinWait {
     /// Read a word until it changes, with the processor's hint that this is a spin.
     FlagPause,
     /// The same without the hint.
@@ -27,7 +27,7 @@ pub enum Wait {
     /// Nonblocking `recv`, until a byte is there.
     Recv,
     /// A wait of the unseen set, which no detector was tuned on.
-    Unseen(unseen::Wait),
+    Unseen(unseen::UnseenWait),
 }
 
 /// What one thread waits for and another thread gives, round after round.
@@ -40,21 +40,27 @@ pub trait Gift: Send + Sync {
     fn give(&self, round: u32);
 }
 
-impl Wait {
+impl SpinWait {
     /// Ways to wait that detectors may be tuned on.
-    pub const ALL: [Wait; 6] =
-        [Wait::FlagPause, Wait::FlagBare, Wait::Yield, Wait::SpinLock, Wait::Epoll, Wait::Recv];
+    pub const ALL: [SpinWait; 6] = [
+        SpinWait::FlagPause,
+        SpinWait::FlagBare,
+        SpinWait::Yield,
+        SpinWait::SpinLock,
+        SpinWait::Epoll,
+        SpinWait::Recv,
+    ];
 
     /// The object that a thread waits for in this way.
     pub(crate) fn gift(self) -> io::Result<Box<dyn Gift>> {
         Ok(match self {
-            Wait::FlagPause => Box::new(Flag { word: Word::default(), spin: until_equal_with_pause }),
-            Wait::FlagBare => Box::new(Flag { word: Word::default(), spin: until_equal_bare }),
-            Wait::Yield => Box::new(Flag { word: Word::default(), spin: until_equal_with_yield }),
-            Wait::SpinLock => Box::new(Held::<SpinLock>::default()),
-            Wait::Epoll => Box::new(Event::new()?),
-            Wait::Recv => Box::new(Byte { ends: sys::kernel::socket_pair()? }),
-            Wait::Unseen(wait) => wait.gift()?,
+            SpinWait::FlagPause => Box::new(Flag { word: Word::default(), spin: until_equal_with_pause }),
+            SpinWait::FlagBare => Box::new(Flag { word: Word::default(), spin: until_equal_bare }),
+            SpinWait::Yield => Box::new(Flag { word: Word::default(), spin: until_equal_with_yield }),
+            SpinWait::SpinLock => Box::new(Held::<SpinLock>::default()),
+            SpinWait::Epoll => Box::new(Event::new()?),
+            SpinWait::Recv => Box::new(Byte { ends: sys::kernel::socket_pair()? }),
+            SpinWait::Unseen(wait) => wait.gift()?,
         })
     }
 }

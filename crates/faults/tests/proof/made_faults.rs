@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_faults::host::Calm;
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Truth, clock, host, thresholds};
+use whyslow_faults::{Draw, FaultKind, Fence, Form, Scenario, Truth, clock, host, thresholds};
 
 const WITHOUT: Duration = Duration::from_millis(800);
 const SETTLE: Duration = Duration::from_millis(1_000);
@@ -20,7 +20,7 @@ struct Seen {
     disturbed: Option<String>,
 }
 
-fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
+fn measure(kind: FaultKind, form: Form, round: u64) -> std::io::Result<Seen> {
     let mut draw = Draw::of_run(&format!("{} {form:?}", kind.rule()), round);
     let fence = Fence::enter()?;
     let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, form, &mut draw)?;
@@ -51,7 +51,7 @@ fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
 
 /// Noise of the host may spoil a measurement, but not `thresholds::TRIES` of them, unless other processes use the host all the time; and a
 /// scenario may break down before it is measured.
-fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
+fn holds(kind: FaultKind, form: Form, bar: impl Fn(&Truth) -> bool) {
     let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
     if !host::is_root() {
         return say(&format!("not run: {} {form:?} needs root", kind.rule()));
@@ -88,17 +88,17 @@ macro_rules! forms {
     ($($kind:ident: $fault:ident, $twin:ident, $control:ident;)*) => {$(
         #[test]
         fn $fault() {
-            holds(Kind::$kind, Form::Fault, |truth| truth.share() >= thresholds::A_FAULT);
+            holds(FaultKind::$kind, Form::Fault, |truth| truth.share() >= thresholds::A_FAULT);
         }
 
         #[test]
         fn $twin() {
-            holds(Kind::$kind, Form::Twin, |truth| truth.share() < thresholds::NO_FAULT);
+            holds(FaultKind::$kind, Form::Twin, |truth| truth.share() < thresholds::NO_FAULT);
         }
 
         #[test]
         fn $control() {
-            holds(Kind::$kind, Form::Control, |truth| truth.share() < thresholds::NO_FAULT);
+            holds(FaultKind::$kind, Form::Control, |truth| truth.share() < thresholds::NO_FAULT);
         }
     )*};
 }

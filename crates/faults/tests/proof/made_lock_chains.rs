@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf, Told};
+use whyslow_faults::lock_chain::{self, Ask, Leaf, LinkKind, Told};
 use whyslow_faults::victim::Launch;
 use whyslow_faults::{Draw, Fence, LockChain, host, rounds, thresholds};
 
@@ -28,7 +28,7 @@ fn climb(ask: Ask, round: u64) -> io::Result<(String, LockChain, Told)> {
     let fence = Fence::enter()?;
     let lock_chain = LockChain::set(&fence, ask, &mut draw)?;
     let program = match ask.kind {
-        Kind::Go => Some(lock_chain::build_go(Path::new(env!("CARGO_TARGET_TMPDIR")))?),
+        LinkKind::Go => Some(lock_chain::build_go(Path::new(env!("CARGO_TARGET_TMPDIR")))?),
         _ => None,
     };
     let mut victim = lock_chain.start(Launch { program, ..Launch::default() })?;
@@ -75,12 +75,12 @@ fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String
     if holds { Ok(()) } else { Err(format!("the leaf did something else: {:.0} % on a CPU", on_cpu * 100.0)) }
 }
 
-fn holds(kind: Kind) {
+fn holds(kind: LinkKind) {
     if !host::is_root() {
         return say(&format!("not run: a lock_chain of {kind} needs root"));
     }
     let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    if let (Kind::Go, Err(why)) = (kind, lock_chain::build_go(here)) {
+    if let (LinkKind::Go, Err(why)) = (kind, lock_chain::build_go(here)) {
         assert!(!rounds::is_set("WHYSLOW_NEEDS_GO"), "{why}");
         return say(&format!("not run: a lock_chain of {kind}: {why}"));
     }
@@ -106,7 +106,7 @@ macro_rules! lock_chains {
     ($($name:ident => $kind:ident;)*) => {$(
         #[test]
         fn $name() {
-            holds(Kind::$kind);
+            holds(LinkKind::$kind);
         }
     )*};
 }
@@ -136,7 +136,7 @@ fn root_a_healthy_lock_chain_goes_on() {
     if !host::is_root() {
         return say("not run: a healthy lock_chain needs root");
     }
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Go) {
+    for kind in LinkKind::ALL.into_iter().filter(|kind| *kind != LinkKind::Go) {
         let mut draw = Draw::of_run(&format!("healthy {kind}"), 0);
         let fence = Fence::enter().unwrap();
         let ask = Ask { kind, leaf: None, healthy: true, in_a_crowd: false, lasts_ms: LASTS_MS };

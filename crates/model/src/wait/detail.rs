@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{IoAbout, Operation, PeerAct, Spin, Thing};
+use super::{IoAbout, Operation, PeerAct, Spin, WaitTarget};
 use crate::timeline::LockKind;
 
 /// The thing that a task waits for, or its work on a CPU. [`fmt::Display`] is a noun phrase for a sentence.
@@ -15,7 +15,8 @@ pub enum Detail {
     #[default]
     Nothing,
     /// Something without a name of its own.
-    Thing(Thing),
+    #[serde(rename = "thing")]
+    Target(WaitTarget),
     /// A kernel lock.
     Lock {
         #[serde(serialize_with = "crate::chain::as_word")]
@@ -178,7 +179,7 @@ impl fmt::Display for Detail {
         let kernels = |function: &Option<String>| function.clone().unwrap_or_else(|| "the kernel".to_owned());
         match self {
             Detail::Nothing => Ok(()),
-            Detail::Thing(thing) => thing.fmt(f),
+            Detail::Target(thing) => thing.fmt(f),
             Detail::Lock { kind, name, write } => {
                 let mode = match write {
                     Some(true) => ", to write",
@@ -250,9 +251,9 @@ impl fmt::Display for For<'_> {
     }
 }
 
-impl From<Thing> for Detail {
-    fn from(thing: Thing) -> Self {
-        Detail::Thing(thing)
+impl From<WaitTarget> for Detail {
+    fn from(thing: WaitTarget) -> Self {
+        Detail::Target(thing)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::TaskState;
-use crate::seconds;
+use crate::{seconds, times};
 
 /// Where the tracer and the kernel's own totals of a task disagree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,8 @@ impl fmt::Display for Mismatch {
             }
             Mismatch::Switches { comm, pid, ours, kernels } => write!(
                 f,
-                "{comm} ({pid}) was put on a CPU {ours} times by our tracer, {kernels} by the kernel's count"
+                "{comm} ({pid}) was put on a CPU {} by our tracer, {kernels} by the kernel's count",
+                times(*ours)
             ),
             Mismatch::More(more) => write!(f, "... and {more} more like these"),
         }

@@ -78,7 +78,7 @@ impl<'slot> Blkio<'slot> {
         shared: Option<Shared<'_>>,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::BlkioSkelBuilder::default().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         if let Some(shared) = shared {
             open.maps.helds.set_max_entries(shared.places)?;
             shared.lend(open.open_object_mut())?;

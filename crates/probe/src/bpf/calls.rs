@@ -19,7 +19,7 @@ use whyslow_model::Missing;
 
 pub use self::names::OTHER_FILES;
 use self::runs::Runs;
-pub use self::seen::{Raw, Row, Single};
+pub use self::seen::{RawCalls, Row, Single};
 use self::taken::Taken;
 use super::constants::calls_h::{ENTRIES, SPARE};
 use super::mapped_ring::MappedRing;
@@ -98,7 +98,7 @@ impl<'slot> Calls<'slot> {
     ) -> libbpf_rs::Result<Self> {
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         let mut open = skel::CallsSkelBuilder::default().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.slow_ns = slow_ns.unwrap_or(u64::MAX);
@@ -265,16 +265,16 @@ impl<'slot> Calls<'slot> {
     }
 
     /// Detach and report.
-    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+    pub fn finish(mut self) -> Result<(RawCalls, u64), Missing> {
         self.end().map_err(|err| missing(WHAT, &err))
     }
 
-    fn end(&mut self) -> libbpf_rs::Result<(Raw, u64)> {
+    fn end(&mut self) -> libbpf_rs::Result<(RawCalls, u64)> {
         self.close()?;
         self.skel.links = skel::CallsLinks::default();
         let open = self.open.take().unwrap_or_default();
         self.drain()?;
-        let mut seen = Raw { slow_ns: self.slow_ns, ..Raw::default() };
+        let mut seen = RawCalls { slow_ns: self.slow_ns, ..RawCalls::default() };
         seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
         for at in (1..SPARE).chain(self.used().into_iter().flatten()) {
             if let Some(entry) = self.entry(at)?.filter(|entry| entry.count > 0) {

@@ -78,7 +78,7 @@ impl<'slot> Connect<'slot> {
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::ConnectSkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         let mut skel = open.load()?;
         let walk = skel.progs.walk.attach()?;
         skel.links.moved = Some(skel.progs.moved.attach()?);

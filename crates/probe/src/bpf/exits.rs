@@ -41,7 +41,7 @@ impl Family {
     }
 
     /// With fewer details: first any one parent of that name, then any parent, then any name, then any cgroup.
-    fn coarser(self, step: u32) -> Self {
+    fn compacted(self, step: u32) -> Self {
         let mut family = Family { of: 0, ..self };
         if step >= 2 {
             family.parent = Comm::default();
@@ -63,32 +63,32 @@ fn others() -> Comm {
 }
 
 /// A task, by how long it lived.
-struct Kept {
+struct LongLived {
     ns: u64,
     exit: Box<sched_exit>,
 }
 
-impl Kept {
+impl LongLived {
     fn rank(&self) -> (u64, u64, u32) {
         (self.ns, self.exit.start_ns, self.exit.pid)
     }
 }
 
-impl PartialEq for Kept {
+impl PartialEq for LongLived {
     fn eq(&self, other: &Self) -> bool {
         self.rank() == other.rank()
     }
 }
 
-impl Eq for Kept {}
+impl Eq for LongLived {}
 
-impl PartialOrd for Kept {
+impl PartialOrd for LongLived {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Kept {
+impl Ord for LongLived {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.rank().cmp(&other.rank())
     }
@@ -99,7 +99,7 @@ impl Ord for Kept {
 pub struct Exits {
     /// Tasks that existed before the window: no more than there were then. The CPU time that they had used by then is not part of it.
     older: Vec<sched_exit>,
-    kept: BinaryHeap<Reverse<Kept>>,
+    kept: BinaryHeap<Reverse<LongLived>>,
     folded: HashMap<Family, (sched_exit, u64)>,
     /// How often families were put together.
     coarsened: u64,
@@ -144,7 +144,7 @@ impl Exits {
             self.older.push(exit);
             return;
         }
-        self.kept.push(Reverse(Kept { ns: lived(&exit.slot), exit: Box::new(exit) }));
+        self.kept.push(Reverse(LongLived { ns: lived(&exit.slot), exit: Box::new(exit) }));
         if self.kept.len() > MOST
             && let Some(Reverse(least)) = self.kept.pop()
         {
@@ -178,7 +178,7 @@ impl Exits {
             if self.folded.len() <= MOST_FAMILIES / 2 {
                 break;
             }
-            self.coarsen(step);
+            self.compact(step);
         }
     }
 
@@ -193,11 +193,11 @@ impl Exits {
     }
 
     /// The families with the most time stay as they are.
-    fn coarsen(&mut self, step: u32) {
+    fn compact(&mut self, step: u32) {
         let mut all: Vec<_> = std::mem::take(&mut self.folded).into_iter().collect();
         all.sort_by_key(|(family, (sum, _))| (Reverse(lived(&sum.slot)), *family));
         for (at, (family, (mut sum, count))) in all.into_iter().enumerate() {
-            let family = if at < MOST_FAMILIES / 4 { family } else { family.coarser(step) };
+            let family = if at < MOST_FAMILIES / 4 { family } else { family.compacted(step) };
             (sum.parent, sum.comm, sum.cpu_cgroup) = (family.parent, family.comm, family.cgroup);
             if family.of == 0 {
                 sum.ppid = 0;
@@ -301,13 +301,13 @@ mod tests {
             of_seven >= u64::from(BIRTHS) / 10 * 9 - MOST as u64,
             "a task with a living parent is reported by that parent: {of_seven}"
         );
-        let size = size_of::<Kept>() + size_of::<sched_exit>();
+        let size = size_of::<LongLived>() + size_of::<sched_exit>();
         let bytes = exits.kept.len() * size + exits.folded.capacity() * (size + 64);
         assert!(bytes < 40 << 20, "{} MiB", bytes >> 20);
     }
 
     #[test]
-    fn whatever_they_are_called_their_rows_have_a_bound() {
+    fn folded_rows_are_bounded_when_every_name_differs() {
         let mut exits = Exits::default();
         let mut reported = 0;
         for n in 0..60_000u32 {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_there_before_is_never_folded() {
+    fn task_older_than_the_window_is_never_folded() {
         let mut exits = Exits::default();
         for n in 0..30_000 {
             let mut one = exit(n + 1, 1, b'a', 5);

@@ -70,7 +70,7 @@ impl<'slot> Failed<'slot> {
 
     fn try_load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::FailedSkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.own_tgid = own;
         }

@@ -61,10 +61,10 @@ impl<'slot> Ipi<'slot> {
         shared: [BorrowedFd<'_>; 4],
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::IpiSkelBuilder>().open(slot)?;
-        let [cpus, rows, payers, wakes] = shared;
+        let [cpus, rows, victims, wakes] = shared;
         open.maps.irqlat_cpus.reuse_fd(cpus)?;
         open.maps.irqlat_rows.reuse_fd(rows)?;
-        open.maps.irqlat_payers.reuse_fd(payers)?;
+        open.maps.irqlat_victims.reuse_fd(victims)?;
         open.maps.irqlat_wakes.reuse_fd(wakes)?;
         let mut skel = open.load()?;
         skel.attach()?;

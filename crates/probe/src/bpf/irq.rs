@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_before_the_window_is_not_reported() {
+    fn irq_counts_from_before_the_window_are_not_reported() {
         let cpu = |timer: (u64, u64), disk: (u64, u64)| table::Cpu {
             softirqs: vec![("TIMER".into(), timer.0, timer.1), ("RCU".into(), 7, 1)],
             hardirqs: vec![(27, "virtio0".into(), disk.0, disk.1)],
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_timed_took_as_long_as_what_was() {
+    fn untimed_softirq_runs_take_the_mean_time_of_timed_runs() {
         let row = || row(0, &irq_soft { ns: [7_000; 16], count: [10; 16], ..irq_soft::default() });
         let at = |count| Counts::from([((0, "NET_RX".to_owned()), count)]);
         let net = |row: &table::Cpu| row.softirqs.iter().find(|line| line.0 == "NET_RX").cloned().unwrap();

@@ -7,7 +7,7 @@
 /* User space sets it to the number of CPUs. */
 #define MAX_CPUS 64
 #define MAX_ROWS 4096
-#define MAX_PAYERS 4096
+#define MAX_VICTIMS 4096
 
 /* The state of a CPU that runs. Idle states are numbered from 0; the kernel has at most ten. */
 #define RUNS 15
@@ -74,10 +74,10 @@ struct {
 /* Until when a thread is known to have waited: it waits for all CPUs of a call at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_PAYERS);
+	__uint(max_entries, MAX_VICTIMS);
 	__type(key, __u32);
 	__type(value, __u64);
-} irqlat_payers SEC(".maps");
+} irqlat_victims SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -128,14 +128,14 @@ static __always_inline void note_wake(__u32 cpu, __u32 state, __u64 ns)
 /* The part of the ns that end now in which the thread was not waiting for other CPUs anyway. */
 static __always_inline __u64 paid(__u32 pid, __u64 now, __u64 ns)
 {
-	__u64 *until = bpf_map_lookup_elem(&irqlat_payers, &pid), since = now - ns, own = ns;
+	__u64 *until = bpf_map_lookup_elem(&irqlat_victims, &pid), since = now - ns, own = ns;
 
 	if (until && *until > since)
 		own = now > *until ? now - *until : 0;
 	if (until)
 		*until = now > *until ? now : *until;
 	else
-		bpf_map_update_elem(&irqlat_payers, &pid, &now, BPF_NOEXIST);
+		bpf_map_update_elem(&irqlat_victims, &pid, &now, BPF_NOEXIST);
 	return own;
 }
 

@@ -82,7 +82,7 @@ pub struct IrqLatency<'slot> {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawIrqLatency {
     /// Calls and timers that were late.
     pub rows: Vec<(irqlat_key, irqlat_row)>,
     /// Gaps, with the stack at their end.
@@ -112,7 +112,7 @@ impl<'slot> IrqLatency<'slot> {
         Kernel { calls, steal_at }: Kernel,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::IrqLatencySkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         open.progs.queued.set_autoload(calls);
         open.progs.entered.set_autoload(calls);
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
@@ -134,7 +134,7 @@ impl<'slot> IrqLatency<'slot> {
         [
             maps.irqlat_cpus.as_fd(),
             maps.irqlat_rows.as_fd(),
-            maps.irqlat_payers.as_fd(),
+            maps.irqlat_victims.as_fd(),
             maps.irqlat_wakes.as_fd(),
         ]
     }
@@ -148,14 +148,14 @@ impl<'slot> IrqLatency<'slot> {
     }
 
     /// The window ends: report, with the number of calls and gaps that could not be noted.
-    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+    pub fn finish(mut self) -> Result<(RawIrqLatency, u64), Missing> {
         self.told()
     }
 
-    fn told(&mut self) -> Result<(Raw, u64), Missing> {
+    fn told(&mut self) -> Result<(RawIrqLatency, u64), Missing> {
         let calls = self.skel.links.entered.is_some();
         self.skel.links = skel::IrqLatencyLinks::default();
-        let seen = Raw {
+        let seen = RawIrqLatency {
             rows: rows(&self.skel.maps.irqlat_rows)?,
             gaps: self.gaps()?,
             wakes: self.wakes()?,
@@ -243,8 +243,8 @@ impl Probe for IrqLatency<'_> {
     }
 
     fn lend(&self, lent: &mut LentMaps) {
-        let [cpus, rows, payers, wakes] = self.shared().map(own);
-        lent.irq_latency = cpus.zip(rows).zip(payers.zip(wakes)).map(|((c, r), (p, w))| [c, r, p, w]);
+        let [cpus, rows, victims, wakes] = self.shared().map(own);
+        lent.irq_latency = cpus.zip(rows).zip(victims.zip(wakes)).map(|((c, r), (p, w))| [c, r, p, w]);
     }
 }
 

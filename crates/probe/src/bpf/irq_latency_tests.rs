@@ -59,7 +59,7 @@ fn call_for(lasts: Duration) -> Calls {
     })
 }
 
-fn running(seen: &Raw, cpu: usize) -> irqlat_wakes {
+fn running(seen: &RawIrqLatency, cpu: usize) -> irqlat_wakes {
     *seen.wakes.get(cpu).and_then(|states| states.get(RUNS as usize)).unwrap()
 }
 

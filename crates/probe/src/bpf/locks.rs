@@ -91,7 +91,7 @@ pub struct Row {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawLocks {
     /// Waits that ended.
     pub rows: Vec<Row>,
     /// Waits that have not ended.
@@ -131,7 +131,7 @@ impl<'slot> Locks<'slot> {
         max_rows: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::LocksSkelBuilder::default().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.homes = homes();
         }
@@ -199,11 +199,11 @@ impl<'slot> Locks<'slot> {
     }
 
     /// The window ends: detach, and report.
-    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+    pub fn finish(mut self) -> Result<(RawLocks, u64), Missing> {
         self.told()
     }
 
-    fn told(&mut self) -> Result<(Raw, u64), Missing> {
+    fn told(&mut self) -> Result<(RawLocks, u64), Missing> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.stacks_left = MAX_STACKS;
         }
@@ -216,7 +216,7 @@ impl<'slot> Locks<'slot> {
         let rows = self.rows()?;
         let (shed, lost) = self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.shed, bss.lost));
         let (holds, thinned) = self.holds.take();
-        Ok((Raw { rows, open, holds, shed: shed.saturating_add(thinned) }, lost))
+        Ok((RawLocks { rows, open, holds, shed: shed.saturating_add(thinned) }, lost))
     }
 
     fn rows(&self) -> Result<Vec<Row>, Missing> {

@@ -1,4 +1,4 @@
-//! How large the tables are: whole, or halved so many times that they fit into our memory limit (`fit.rs`).
+//! How large the tables are: whole, or halved so many times that they fit into our memory limit (`budget.rs`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,7 +32,7 @@ pub(crate) fn rows(whole: u32) -> u32 {
 }
 
 /// Make an object that is not loaded yet fit. Before maps are lent to it: the owner of those sets their size.
-pub(crate) fn fit(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+pub(crate) fn apply(object: &mut OpenObject) -> libbpf_rs::Result<()> {
     let times = halvings();
     if times == 0 {
         return Ok(());

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_taken_in_lots_and_no_more_than_asked_for() {
+    fn waiting_records_are_taken_in_lots_up_to_the_requested_number() {
         for (waits, most) in [(0, 10), (9, 10), (10, 10), (11, 10), (256, 10_000), (700, 10_000), (700, 512)]
         {
             let (mut left, mut looks) = (waits, 0);

@@ -61,7 +61,7 @@ impl<'slot> Memory<'slot> {
         swap: bool,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::MemorySkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         open.progs.paused.set_autoload(arguments == Some(8));
         open.progs.paused_by_parts.set_autoload(arguments == Some(12));
         let mut skel = open.load()?;

@@ -164,7 +164,7 @@ pub const BLOCK_BITS: u32 = super::constants::spin_h::SPIN_BLOCK.ilog2();
 
 /// All samples.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawSamples {
     /// Stacks.
     pub hits: Vec<Hit>,
     /// The code that was run, by blocks.
@@ -203,7 +203,7 @@ impl<'slot> OnCpu<'slot> {
         rows: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::OncpuSkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.period_ns = pace.period().as_nanos() as u64;
             (rodata.shown_dev, rodata.shown_ino) = crate::pid_map::pid_namespace();
@@ -290,12 +290,12 @@ impl<'slot> OnCpu<'slot> {
     }
 
     /// Stop the timers and report their samples.
-    pub fn finish(&mut self) -> Result<Raw, Missing> {
+    pub fn finish(&mut self) -> Result<RawSamples, Missing> {
         self.timers.clear();
         self.empty(0)?;
         self.empty(1)?;
         let (hits, codes) = std::mem::take(&mut self.gathered).into_parts();
-        Ok(Raw { hits, codes })
+        Ok(RawSamples { hits, codes })
     }
 
     /// ... with the names of user code.

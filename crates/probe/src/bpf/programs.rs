@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_cost_is_run_time_entries_and_statistics_scaled_to_the_window() {
+    fn own_program_cost_is_scaled_run_time_and_entries_plus_statistics() {
         let [first, last] = [HashMap::from([(1, count(100, 10))]), HashMap::from([(1, count(300, 20))])];
         let mut programs = Programs {
             own: vec![1],

@@ -10,7 +10,7 @@
 #include "peers.bpf.h"
 #include "polls.bpf.h"
 #include "user_lock.bpf.h"
-#include "refused.bpf.h"
+#include "lock_retry.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -479,7 +479,7 @@ static __always_inline __u64 as_number(void *pointer)
 	return number;
 }
 
-enum { ASK_REFUSED = 1, ASK_POLLED = 2 };
+enum { ASK_RETRY = 1, ASK_POLLED = 2 };
 
 /* What a task waits for, by its registers and the notes of other hooks. Global: the verifier checks it once, and not on each path to it,
  * which took 0.1 s of the start.
@@ -491,7 +491,7 @@ __noinline int note_wait(struct sched_span *span, __u64 task, __u64 regs, __u32 
 	if (!span)
 		return 0;
 	note_call(span, t, (void *)regs);
-	if (asked & ASK_REFUSED && is_nap(span->syscall))
+	if (asked & ASK_RETRY && is_nap(span->syscall))
 		note_refusal(span, span->pid);
 	if (asked & ASK_POLLED)
 		note_polled(span, t);
@@ -531,7 +531,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->asked = s->asked;
 	span->held = s->held;
 	note_wait(span, s->task, as_number(registers_of(t)),
-		  (s->refused == REFUSED_NAPS && state == ASLEEP ? ASK_REFUSED : 0) |
+		  (s->lock_retry == RETRY_NAPS && state == ASLEEP ? ASK_RETRY : 0) |
 		  (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready) ? ASK_POLLED : 0));
 }
 

@@ -1,6 +1,6 @@
 //! The sched probe's timelines, kept small: stacks once each, and coarser when there is too much.
 
-mod coarser;
+mod compact;
 
 use std::collections::HashMap;
 use std::ffi::c_char;
@@ -207,7 +207,7 @@ impl Rows {
     fn keep(&mut self, row: SpanRow) {
         self.spans.push(row);
         if self.spans.len() >= self.next.max(MOST) {
-            self.coarsen();
+            self.compact();
             // Rows that cannot be made coarser (a row of each living task) may be many: the next attempt comes only after as many more.
             self.next = self.spans.len() + MOST / 4;
         }

@@ -78,13 +78,13 @@ pub struct Sched<'slot> {
     ends: Option<Link>,
     /// Threads are followed.
     follows: bool,
-    seen: Raw,
+    seen: RawSched,
     crowd: Crowd,
 }
 
 /// What the probe saw.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawSched {
     /// Tasks that ended in the window.
     pub exits: Exits,
     /// Tasks that still live.
@@ -111,7 +111,7 @@ pub struct Raw {
     pub titles: Titles,
 }
 
-impl Raw {
+impl RawSched {
     /// The hooks outlive the closing walk: a task that ended after the walk had met it is reported by its end, which has all its sums.
     fn forget_the_dead(&mut self) {
         let dead: HashSet<_> = self.exits.late().iter().map(|late| (late.key, late.task)).collect();
@@ -172,7 +172,7 @@ impl<'slot> Sched<'slot> {
         spares: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::SchedSkelBuilder::default().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         let homes = shared::homes();
         if let Some(bss) = open.maps.bss_data.as_mut() {
             bss.own_tgid = std::process::id();
@@ -215,7 +215,7 @@ impl<'slot> Sched<'slot> {
             finish: None,
             ends: None,
             follows: false,
-            seen: Raw::default(),
+            seen: RawSched::default(),
             crowd: Crowd::new(TOO_MANY, FEW_AGAIN),
         })
     }
@@ -328,7 +328,7 @@ impl<'slot> Sched<'slot> {
     /// Take some of the records in the ring buffers, and keep our own cost low; true: there may be more. To be called a few times a second.
     pub fn poll(&mut self) -> Result<bool, Missing> {
         self.throttle_hooks();
-        let Raw { exits, rows, .. } = &mut self.seen;
+        let RawSched { exits, rows, .. } = &mut self.seen;
         let maps = &self.skel.maps;
         let more = self.exits.take_some(&maps.exits, |bytes| note_exit(exits, rows, bytes));
         let more = more.map_err(|err| missing(WHAT, &err))?;
@@ -337,7 +337,7 @@ impl<'slot> Sched<'slot> {
     }
 
     fn drain(&mut self) -> libbpf_rs::Result<()> {
-        let Raw { exits, rows, .. } = &mut self.seen;
+        let RawSched { exits, rows, .. } = &mut self.seen;
         let maps = &self.skel.maps;
         self.exits.take_all(&maps.exits, |bytes| note_exit(exits, rows, bytes))?;
         self.rows.take_all(&maps.rows, |bytes| rows.note(bytes))
@@ -393,7 +393,7 @@ impl<'slot> Sched<'slot> {
     }
 
     /// The window ends: detach, close all open intervals, and report.
-    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+    pub fn finish(mut self) -> Result<(RawSched, u64), Missing> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
         self.seen.ends_missing = self.find_ends().err();
         self.skel.links.switched = None;

@@ -6,12 +6,12 @@ mod asked_of_tests;
 mod asked_tests;
 #[path = "delivered_tests.rs"]
 mod delivered_tests;
+#[path = "lock_retry_tests.rs"]
+mod lock_retry_tests;
 #[path = "other_ends_tests.rs"]
 mod other_ends_tests;
 #[path = "parked_tests.rs"]
 mod parked_tests;
-#[path = "refused_tests.rs"]
-mod refused_tests;
 
 use std::sync::mpsc;
 
@@ -112,11 +112,11 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
 }
 
 /// The rows of one thread, with times from the begin of the window.
-fn timeline_of(pid: u32, seen: &mut Raw) -> Vec<whyslow_model::table::Span> {
+fn timeline_of(pid: u32, seen: &mut RawSched) -> Vec<whyslow_model::table::Span> {
     timeline_of_all(seen).into_iter().filter(|span| span.pid == pid).collect()
 }
 
-fn timeline_of_all(seen: &mut Raw) -> Vec<whyslow_model::table::Span> {
+fn timeline_of_all(seen: &mut RawSched) -> Vec<whyslow_model::table::Span> {
     let mut kernel = crate::symbols::KernelNames::from(&crate::kallsyms::Kallsyms::read());
     let window = crate::span_table::Window { start_ns: 0, ns: u64::MAX };
     crate::span_table::timelines(seen, window, &mut kernel, None).spans
@@ -297,10 +297,10 @@ fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
 }
 
 #[test]
-fn who_ended_while_the_living_were_reported_is_reported_by_his_end_alone() {
+fn live_row_of_a_task_that_exits_during_the_walk_is_dropped() {
     let of = |pid, task, start| sched_slot { pid, task, start, ..sched_slot::default() };
     let live = |slot| sched_live { slot, ..sched_live::default() };
-    let mut seen = Raw { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..Raw::default() };
+    let mut seen = RawSched { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..RawSched::default() };
     seen.exits.mark();
     seen.exits.note(sched_exit { pid: 7, start_ns: 10, slot: of(7, 1, 10), ..sched_exit::default() });
     // Thread 9 ended by exec: task 2 lives on as process 8, whose first thread has ended, too.

@@ -70,7 +70,7 @@ struct sched_slot {
 	__u32 taken_over; /* a thread that executed got its process's pid: its time before is reported by its old pid */
 	__u32 holder;     /* holder of the user space lock that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
-	__u32 refused;    /* a lock on a file: enum refused_state (refused.bpf.h) */
+	__u32 lock_retry; /* a lock on a file: enum lock_retry_state (lock_retry.bpf.h) */
 	__u32 asks;       /* so many more sleeps are checked for a request to a service (peers.bpf.h, lies_unread) */
 	__u32 asked;
 	__u32 answers;    /* value of `asked_by` before it last sent something to a client */

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::oncpu::{BLOCK_BITS, Hit, OnCpu, Pace, Raw};
+use super::oncpu::{BLOCK_BITS, Hit, OnCpu, Pace, RawSamples};
 
 /// CPU time of each kind of thread: some 60 samples.
 const BUSY: Duration = Duration::from_millis(120);
@@ -50,7 +50,7 @@ fn computes() {
 }
 
 /// The samples of one thread that ran `work` for so much CPU time.
-fn seen_of(work: fn(), busy: Duration) -> (Raw, Vec<usize>) {
+fn seen_of(work: fn(), busy: Duration) -> (RawSamples, Vec<usize>) {
     let pid = AtomicU32::new(0);
     STOP.store(false, Ordering::Relaxed);
     let mut slot = MaybeUninit::uninit();
@@ -88,7 +88,7 @@ fn cpu_time(thread: libc::pthread_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn sum(seen: &Raw, mine: &[usize], of: impl Fn(&Hit) -> u64) -> f64 {
+fn sum(seen: &RawSamples, mine: &[usize], of: impl Fn(&Hit) -> u64) -> f64 {
     mine.iter().map(|at| of(&seen.hits[*at]) as f64).sum()
 }
 
@@ -97,7 +97,7 @@ fn user(hit: &Hit) -> u64 {
 }
 
 /// The hottest address of the thread has its code kept, and the address lies in it.
-fn code_of(seen: &Raw, mine: &[usize]) -> Vec<u8> {
+fn code_of(seen: &RawSamples, mine: &[usize]) -> Vec<u8> {
     let hottest = mine.iter().map(|at| &seen.hits[*at]).max_by_key(|hit| user(hit)).expect("it was sampled");
     let block = hottest.key.ip >> BLOCK_BITS << BLOCK_BITS;
     let code = seen.codes.iter().find(|code| code.tgid == hottest.key.tgid && code.block == block);

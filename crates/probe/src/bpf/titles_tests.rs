@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use whyslow_model::table::BETWEEN_ARGUMENTS;
 
-use super::super::sched::{Budget, Layout, Raw, Sched};
+use super::super::sched::{Budget, Layout, RawSched, Sched};
 
 /// Set in the process that [`a_server_calls_itself`] is to happen in: the title that it takes.
 const CALLED: &str = "WHYSLOW_TEST_CALLED";
@@ -38,7 +38,7 @@ impl Draw {
 }
 
 /// The words of a process, whether it has ended or not.
-fn line(seen: &Raw, pid: u32) -> Option<String> {
+fn line(seen: &RawSched, pid: u32) -> Option<String> {
     let ended = seen.exits.single().into_iter().filter(|exit| exit.pid == pid).map(|exit| exit.start_ns);
     let live = seen.live.iter().filter(|live| live.slot.pid == pid).map(|live| live.slot.start);
     ended.chain(live).find_map(|start| seen.titles.line(pid, start))

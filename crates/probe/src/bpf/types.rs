@@ -52,7 +52,7 @@ fn path() -> Option<PathBuf> {
 fn few(all: &[u8], names: &[&str]) -> Option<Vec<u8>> {
     let btf = Btf::of(all)?;
     let names: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-    let mut kept = Kept::default();
+    let mut kept = PrunedTypes::default();
     for id in 1..btf.at.len() as u32 {
         let of = btf.head(id)?;
         // Struct, union, enum, typedef, 64-bit enum.
@@ -86,20 +86,20 @@ fn essential(name: &[u8]) -> &[u8] {
 }
 
 /// The types that are kept, and the names in them.
-struct Kept {
+struct PrunedTypes {
     old: Vec<u32>,
     new: HashMap<u32, u32>,
     strings: Vec<u8>,
     names: HashMap<u32, u32>,
 }
 
-impl Default for Kept {
+impl Default for PrunedTypes {
     fn default() -> Self {
-        Kept { old: Vec::new(), new: HashMap::new(), strings: vec![0], names: HashMap::from([(0, 0)]) }
+        PrunedTypes { old: Vec::new(), new: HashMap::new(), strings: vec![0], names: HashMap::from([(0, 0)]) }
     }
 }
 
-impl Kept {
+impl PrunedTypes {
     /// The number of a type among those kept; a new one is kept from now on. 0 is void.
     fn id_of(&mut self, old: u32) -> u32 {
         if old == 0 {
@@ -174,7 +174,7 @@ impl<'b> Btf<'b> {
     }
 
     /// Append a type, with the numbers of the kept types.
-    fn copy(&self, id: u32, kept: &mut Kept, out: &mut Vec<u8>) -> Option<()> {
+    fn copy(&self, id: u32, kept: &mut PrunedTypes, out: &mut Vec<u8>) -> Option<()> {
         let head = self.head(id)?;
         let from = *self.at.get(id as usize)? as usize + 12;
         let rest = self.types.get(from..from + rest(head)?)?;

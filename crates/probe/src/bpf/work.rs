@@ -41,7 +41,7 @@ pub struct Work<'slot> {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawWork {
     /// Items that ended, by the address of their function.
     pub rows: Vec<(u64, work_row)>,
     /// Items that still run.
@@ -60,7 +60,7 @@ impl<'slot> Work<'slot> {
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::WorkSkelBuilder>().open(slot)?;
-        map_sizes::fit(open.open_object_mut())?;
+        map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.homes = homes();
         }
@@ -77,18 +77,18 @@ impl<'slot> Work<'slot> {
     }
 
     /// The window ends: detach, and report.
-    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+    pub fn finish(mut self) -> Result<(RawWork, u64), Missing> {
         self.told()
     }
 
-    fn told(&mut self) -> Result<(Raw, u64), Missing> {
+    fn told(&mut self) -> Result<(RawWork, u64), Missing> {
         let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
         self.skel.links.queued = None;
         self.skel.links.starts = None;
         self.skel.links.ends = None;
         let rows = self.rows()?;
         let lost = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost);
-        Ok((Raw { rows, open }, lost))
+        Ok((RawWork { rows, open }, lost))
     }
 
     fn rows(&self) -> Result<Vec<(u64, work_row)>, Missing> {

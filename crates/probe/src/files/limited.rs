@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_a_group_deep_in_the_tree_is_read_and_of_the_others_not() {
+    fn memory_stat_is_read_for_a_nested_group_at_its_limit_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["pods/deep", "calm"] {
             let group = dir.path().join("sys/fs/cgroup").join(name);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_file_has_no_address() {
+    fn kernel_addresses_in_a_snapshot_are_zeroed() {
         let seen = settled("modules", &[("proc/modules", Ok(b"nfs 4096 0 - Live 0xffffffffc0a3b000\n"))]);
         assert_eq!(seen.snapshots[0].bytes, b"nfs 4096 0 - Live 0x0000000000000000\n");
     }

@@ -7,7 +7,7 @@ use whyslow_model::cgroup_path::Contained;
 use super::disk::Disk;
 use super::found::{self, Found};
 use super::login::{self, Account};
-use super::{Asked, Place, SMALL};
+use super::{PendingGroup, Place, SMALL};
 
 /// Bundles of containerd's shims (runtime/v2/bundle.go), by itself and as k3s, RKE2, k0s and MicroK8s set it up.
 const BUNDLES: [&str; 4] = [
@@ -34,7 +34,7 @@ pub struct Containers {
 
 impl Containers {
     /// Looks in one place for all containers that have no name yet.
-    pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [Asked]) {
+    pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [PendingGroup]) {
         if !asked
             .iter()
             .any(|one| one.known.container.is_some() || one.known.pod.is_some() || one.known.unit.is_some())
@@ -81,7 +81,7 @@ impl Containers {
         files.into_iter().find_map(|file| found::bundle(&disk.read(&file, LARGE)?, id))
     }
 
-    fn machines(&mut self, disk: &Disk, asked: &mut [Asked]) {
+    fn machines(&mut self, disk: &Disk, asked: &mut [PendingGroup]) {
         const FOLDER: &str = "run/systemd/machines";
         let machines = self.machines.get_or_insert_with(|| {
             // Other links lead from units to machines.
@@ -100,7 +100,7 @@ impl Containers {
     }
 
     /// Give each container its name. A pod without a name gets the name that its containers' files say.
-    fn give(&self, asked: &mut [Asked], logs: &HashMap<String, Found>) {
+    fn give(&self, asked: &mut [PendingGroup], logs: &HashMap<String, Found>) {
         let mut pods: HashMap<String, Found> = logs.clone();
         for one in asked.iter_mut() {
             let Some(container) = &one.known.container else { continue };
@@ -133,7 +133,7 @@ impl Containers {
 }
 
 /// A container whose file names another pod than its cgroup does is not believed.
-fn is_in_pod(one: &Asked, found: &Found) -> bool {
+fn is_in_pod(one: &PendingGroup, found: &Found) -> bool {
     match (&one.known.pod, &found.pod_uid) {
         (Some(is), Some(said)) => is == said,
         _ => true,
@@ -176,7 +176,7 @@ fn in_storage(disk: &Disk, folders: &[&str], id: &str, listed: &mut Listed) -> O
 }
 
 /// kubelet's log folders name pods by their uid, and its links name containers by their id, for every runtime.
-fn logs(disk: &Disk, asked: &[Asked], known: &mut HashMap<String, Found>) -> HashMap<String, Found> {
+fn logs(disk: &Disk, asked: &[PendingGroup], known: &mut HashMap<String, Found>) -> HashMap<String, Found> {
     if asked.iter().all(|one| one.known.pod.is_none()) {
         return HashMap::new();
     }

@@ -260,7 +260,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 
 /// The names found below `root`, without a child process.
 fn found(root: &Path, paths: &[String], uids: &[u32]) -> Named {
-    let asked = paths.iter().map(|path| Asked::at(path)).collect();
+    let asked = paths.iter().map(|path| PendingGroup::at(path)).collect();
     let mut said = Vec::new();
     search(root, asked, &uids.iter().copied().collect(), &mut said);
     heard(&said, true)

@@ -7,7 +7,7 @@ use whyslow_model::cgroup_path::CgroupPath;
 use super::disk::Disk;
 use super::login::{self, Account};
 use super::unit::{self, Said};
-use super::{Asked, Place, SMALL};
+use super::{PendingGroup, Place, SMALL};
 
 /// Folders of system units, in falling precedence (systemd.unit(5)).
 const SYSTEM: [&str; 12] = [
@@ -41,10 +41,11 @@ pub struct Units {
 
 impl Units {
     /// Session files are in memory, unit files and users on a disk, a user's own units in the home folder.
-    pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [Asked]) {
+    pub fn look(&mut self, disk: &Disk, place: Place, accounts: &[Account], asked: &mut [PendingGroup]) {
         for one in asked {
             // Cgroups inside a container are not in the host's files.
-            let Asked { known: known @ CgroupPath { container: None, pod: None, .. }, group } = one else {
+            let PendingGroup { known: known @ CgroupPath { container: None, pod: None, .. }, group } = one
+            else {
                 continue;
             };
             let Some(file) = known.unit_file.clone() else { continue };

@@ -17,7 +17,7 @@ use crate::{host, priority};
 impl<'slot> Probes<'slot> {
     /// Load the probes that this kernel takes. Not live (a folder as host): none.
     pub fn load(slots: &'slot mut Slots, plan: &Plan, missing: &mut Vec<MissingNote>) -> Self {
-        let is_thrifty = plan.fit.thrift.is_some();
+        let is_thrifty = plan.budget.thrift.is_some();
         let mut probes = Probes { is_thrifty, follows: plan.follow.is_some(), ..Probes::default() };
         if plan.root != Path::new("/") {
             return probes;

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_two_lose_of_one_name_is_one_sum() {
+    fn lost_events_of_the_same_name_are_summed() {
         let mut lost = Vec::new();
         for (what, events) in [("a", 2), ("b", 0), ("c", 1), ("a", 3)] {
             note_lost(&mut lost, what, events);

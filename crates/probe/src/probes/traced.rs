@@ -26,7 +26,7 @@ pub struct Traced {
     pub(super) numbers: Option<Numbers>,
     pub(super) start: tasks::Snapshot,
     pub(super) end: Option<tasks::Snapshot>,
-    pub(super) sched: Option<sched::Raw>,
+    pub(super) sched: Option<sched::RawSched>,
     /// Rows that need no names.
     pub(super) tables: Tables,
     /// Makes the rows that need names.
@@ -102,7 +102,7 @@ impl Traced {
 
     fn name_tasks(&self, tables: &mut Tables, files: &Files, window: Window, missing: &mut Vec<MissingNote>) {
         let Some(end) = &self.end else { return };
-        let none = sched::Raw::default();
+        let none = sched::RawSched::default();
         let seen = self.sched.as_ref().unwrap_or(&none);
         let tasks = task_table::tasks(&self.start, end, seen, window.ns);
         missing.extend(task_table::unseen(&tasks).map(MissingNote::from));

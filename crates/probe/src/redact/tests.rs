@@ -56,7 +56,7 @@ fn an_argument_with_blanks_is_one_value() {
 }
 
 #[test]
-fn what_looks_like_a_key_goes() {
+fn key_like_words_are_redacted_and_ordinary_names_are_kept() {
     for key in [
         "d41d8cd98f00b204e9800998ecf8427e",
         "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9",

@@ -88,7 +88,7 @@ fn a_value_in_quotes_is_one_however_many_words_it_has() {
 }
 
 #[test]
-fn what_holds_no_secret_stays() {
+fn lines_without_secrets_stay_unchanged() {
     for told in [
         "git log joe@example.org",
         "git clone git@github.com:org/shop.git",

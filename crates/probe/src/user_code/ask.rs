@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapMut, RingBufferBuilder};
 use whyslow_model::{Missing, MissingNote};
 
-use super::child::{Asked, Budget, Child, Says, Tables};
+use super::child::{Budget, Child, ChildRequest, Says, Tables};
 use super::place::Place;
 use super::python::Codes;
 use crate::child::{Disposable, start};
@@ -111,12 +111,12 @@ impl Namer {
             }
         }
         if !fresh.is_empty() {
-            self.say(&Asked::Frames(fresh));
+            self.say(&ChildRequest::Frames(fresh));
         }
         self.listen();
     }
 
-    fn say(&mut self, asked: &Asked) {
+    fn say(&mut self, asked: &ChildRequest) {
         if let Ok(line) = serde_json::to_vec(asked) {
             self.to_ask.extend(line);
             self.to_ask.push(b'\n');
@@ -147,7 +147,7 @@ impl Namer {
     /// The window is over, and all frames were requested.
     pub fn over(&mut self) {
         self.over = Some(Instant::now());
-        self.say(&Asked::Over);
+        self.say(&ChildRequest::Over);
         self.listen();
     }
 
@@ -160,9 +160,9 @@ impl Namer {
     ) -> UserNames {
         let has_addresses = !addresses.is_empty();
         for (tgid, addresses) in addresses {
-            self.say(&Asked::Addresses(tgid, addresses.into_iter().collect()));
+            self.say(&ChildRequest::Addresses(tgid, addresses.into_iter().collect()));
         }
-        self.say(&Asked::End);
+        self.say(&ChildRequest::End);
         let now = Instant::now();
         let until = (self.over.unwrap_or(now) + PATIENCE).max(now + LEAST_PATIENCE);
         let mut has_ended = false;

@@ -40,7 +40,7 @@ pub struct Budget {
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Asked {
+pub enum ChildRequest {
     /// Frames in files.
     Frames(Vec<u64>),
     /// The window is over: it need not save CPU time any more.
@@ -227,10 +227,10 @@ impl<'o> Child<'o> {
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
             match serde_json::from_slice(&line) {
-                Ok(Asked::Frames(frames)) => frames.iter().for_each(|frame| self.want(*frame)),
-                Ok(Asked::Addresses(tgid, all)) => self.addresses.push((tgid, all)),
-                Ok(Asked::Over) => self.is_over = true,
-                Ok(Asked::End) => (self.is_over, self.is_ended) = (true, true),
+                Ok(ChildRequest::Frames(frames)) => frames.iter().for_each(|frame| self.want(*frame)),
+                Ok(ChildRequest::Addresses(tgid, all)) => self.addresses.push((tgid, all)),
+                Ok(ChildRequest::Over) => self.is_over = true,
+                Ok(ChildRequest::End) => (self.is_over, self.is_ended) = (true, true),
                 Err(_) => {}
             }
         }

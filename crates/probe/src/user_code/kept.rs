@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_hang_is_opened_when_all_else_is_done() {
+    fn file_on_nfs_is_put_off_until_open_next() {
         let mut files = Files::default();
         let exe = std::env::current_exe().unwrap();
         files.meet(told(3, &exe, "nfs4"));

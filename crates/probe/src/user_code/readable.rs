@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_compilers_and_linkers_add_is_left_out() {
+    fn compiler_and_linker_suffixes_are_stripped_from_symbol_names() {
         for (name, want) in [
             ("read", "read"),
             ("memcpy@@GLIBC_2.14", "memcpy"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_demangler_takes_has_the_names_that_it_begins_with() {
+    fn symbol_that_no_demangler_accepts_shows_its_leading_names() {
         for (name, want) in [
             ("_ZN3foo3barEQ", "foo::bar"),
             ("_ZN3foo12_GLOBAL__N_13barIQxE", "foo::(anonymous namespace)::bar<...>"),

@@ -13,7 +13,7 @@ type Rank<'d> = (std::cmp::Reverse<u64>, bool, usize, usize, &'d [u8]);
 
 /// A requested address, and the function that is known to begin before it (unwinding tables).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct SymbolQuery {
     /// In the file's own addresses.
     pub address: u64,
     /// Where the function begins, if tables have it.
@@ -21,7 +21,7 @@ pub struct Asked {
 }
 
 /// The best name for each, in their order.
-pub fn names<'d>(elf: &Elf<'d>, asked: &[Asked]) -> Vec<Option<&'d [u8]>> {
+pub fn names<'d>(elf: &Elf<'d>, asked: &[SymbolQuery]) -> Vec<Option<&'d [u8]>> {
     let mut by_address: Vec<(u64, usize)> =
         asked.iter().enumerate().map(|(at, one)| (one.address, at)).collect();
     by_address.sort_unstable();
@@ -80,10 +80,11 @@ mod tests {
         let elf = Elf::of(mapped.bytes()).unwrap();
         for wanted in ["malloc", "read", "qsort", "getenv", "strtol"] {
             let Some((address, size)) = elf.exported(wanted.as_bytes()) else { continue };
-            let asked = [0, size / 2, size - 1].map(|more| Asked { address: address + more, begin: None });
+            let asked =
+                [0, size / 2, size - 1].map(|more| SymbolQuery { address: address + more, begin: None });
             assert_eq!(names(&elf, &asked), vec![Some(wanted.as_bytes()); 3]);
         }
-        let nowhere = Asked { address: u64::MAX, begin: None };
+        let nowhere = SymbolQuery { address: u64::MAX, begin: None };
         assert_eq!(names(&elf, &[nowhere]), [None]);
     }
 
@@ -96,7 +97,7 @@ mod tests {
                 bytes[at] = byte;
             }
             if let Some(elf) = Elf::of(&bytes) {
-                let asked = [Asked { address, begin: Some(address) }, Asked { address: address % (1 << 24), begin: None }];
+                let asked = [SymbolQuery { address, begin: Some(address) }, SymbolQuery { address: address % (1 << 24), begin: None }];
                 let _ = names(&elf, &asked);
             }
         }

@@ -12,7 +12,7 @@ use super::elf::{Elf, Mapped};
 use super::go::GoTable;
 use super::open::Told;
 use super::readable::readable;
-use super::scan::{self, Asked};
+use super::scan::{self, SymbolQuery};
 use super::unwind::{self, Unwinding};
 
 /// Debug information is read only in files up to this size: reading needs some ten times as much memory as the searched data.
@@ -169,9 +169,9 @@ impl CodeFile {
         };
         let asked = |offset: &u64| {
             let address = elf.address(*offset).unwrap_or(u64::MAX);
-            Asked { address, begin: self.unwinding().and_then(|unwinding| unwinding.function(address)) }
+            SymbolQuery { address, begin: self.unwinding().and_then(|unwinding| unwinding.function(address)) }
         };
-        let asked: Vec<Asked> = offsets.iter().map(asked).collect();
+        let asked: Vec<SymbolQuery> = offsets.iter().map(asked).collect();
         let symbols = scan::names(elf, &asked);
         let debug = debug.and_then(|symbolizer| {
             let mut source = source::Elf::new(&self.path);

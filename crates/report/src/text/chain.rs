@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
-use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
-use whyslow_model::{Document, Hop, seconds};
+use whyslow_model::wait::{Detail, Note, Reason, TaskState, WaitTarget};
+use whyslow_model::{Document, Hop, counted, seconds, times};
 
 use super::finding::culprit_words;
 use crate::Style;
@@ -105,7 +105,7 @@ fn who(chain: &Chain, at: usize) -> String {
         _ if who.is_nobody() || who.work().is_some() => name,
         Some([(pid, _)]) => format!("{name} ({pid})"),
         Some(tasks) if tasks.len() >= NAMED_TASKS => format!("{name} ({NAMED_TASKS} threads or more)"),
-        Some(tasks) if !tasks.is_empty() => format!("{name} ({} threads)", tasks.len()),
+        Some(tasks) if !tasks.is_empty() => format!("{name} ({})", counted(tasks.len() as u64, "thread")),
         _ => name,
     }
 }
@@ -140,7 +140,7 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> Stri
     }
     // A task that ran got the CPU instead; an empty quota is the waiter's own.
     if before.reason == Reason::Runnable && hop.state == TaskState::Running {
-        let did = if hop.detail == Detail::Thing(Thing::HadCpu) { String::new() } else { doing(hop) };
+        let did = if hop.detail == Detail::Target(WaitTarget::HadCpu) { String::new() } else { doing(hop) };
         return format!("{who} had the CPU for {}{did}{}", time(hop.lost), growth(hop));
     }
     if before.reason == Reason::Runnable && hop.state == TaskState::Runnable {
@@ -173,7 +173,7 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> Stri
 
 /// A lock of a program, not a signal of one of its threads.
 fn is_user_lock(detail: &Detail) -> bool {
-    matches!(detail, Detail::Thing(Thing::UserLock | Thing::PiFutex))
+    matches!(detail, Detail::Target(WaitTarget::UserLock | WaitTarget::PiFutex))
 }
 
 /// What is no task's doing, or nobody knows.
@@ -201,7 +201,7 @@ fn did(hop: &Hop) -> String {
 /// ": user code (main)".
 fn doing(hop: &Hop) -> String {
     match &hop.detail {
-        Detail::Thing(Thing::OnCpu) => String::new(),
+        Detail::Target(WaitTarget::OnCpu) => String::new(),
         did if did.is_nothing() => String::new(),
         did => format!(": {did}"),
     }
@@ -225,7 +225,7 @@ fn joint(hop: &Hop, more: bool) -> &'static str {
 fn lasted(all: Duration, count: Option<u64>, worst: Option<Duration>) -> String {
     let mut words = time(all);
     match count.filter(|n| *n > 1) {
-        Some(n) => words.push_str(&format!(", {n} times")),
+        Some(n) => words.push_str(&format!(", {}", times(n))),
         None => return words,
     }
     if let Some(worst) = worst.filter(|worst| !worst.is_zero()) {

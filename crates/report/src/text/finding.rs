@@ -1,7 +1,7 @@
 //! One finding: victim, loss and cause, the chain one hop a line, checks, fixes.
 
 use whyslow_model::wait::Reason;
-use whyslow_model::{Check, Culprit, Finding, Fix, Hop, Subject, SubjectKind, seconds};
+use whyslow_model::{Check, Culprit, Finding, Fix, Hop, Subject, SubjectKind, seconds, times};
 
 use crate::page::{Ink, Page};
 
@@ -165,7 +165,7 @@ pub(super) fn hop_words(hop: &Hop) -> String {
     let parts = [
         // Zero is no measurement.
         (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
-        hop.count.map(|count| format!("{count} times")),
+        hop.count.map(times),
         hop.worst.map(|worst| format!("worst {}", seconds(worst))),
         hop.per_call.map(|per_call| format!("{} a call", seconds(per_call))),
         hop.grows_with.as_ref().map(|count| format!("growing with {count}")),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_is_not_said_to_wait() {
+    fn hop_that_is_no_wait_is_not_worded_as_a_wait() {
         assert_eq!(
             reported(Reason::WakeupLatency, "CPU 1", 30),
             "db (pid 7) waited for CPU 1 (running): 30 ms"
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_no_time() {
+    fn hop_without_measured_time_shows_no_duration() {
         assert_eq!(
             reported(Reason::Work, "its own work", 0),
             "db (pid 7) was busy with its own work (running)"

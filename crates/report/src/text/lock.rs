@@ -3,7 +3,7 @@
 use whyslow_model::chain::{Holder, LockAccount, LockSite, LockWaits};
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::{Deed, NamedBy};
-use whyslow_model::{Document, seconds};
+use whyslow_model::{Document, counted, seconds, times};
 
 use super::cells;
 use crate::Style;
@@ -53,7 +53,7 @@ fn shown(doc: &Document, style: &Style) -> usize {
 pub(super) fn headline(lock: &LockAccount) -> String {
     let all = both(lock);
     let most = seconds(all.total);
-    format!("{} was waited for most: {most}, {} times, worst {}", title(lock), all.count, seconds(all.worst))
+    format!("{} was waited for most: {most}, {}, worst {}", title(lock), times(all.count), seconds(all.worst))
 }
 
 fn title(lock: &LockAccount) -> String {
@@ -102,18 +102,14 @@ fn print(page: &mut Page, lock: &LockAccount, style: &Style) {
 fn mode_words(waits: &LockWaits) -> String {
     let mean = cells::mean(waits.total, waits.count);
     let (total, mean, worst) = (seconds(waits.total), seconds(mean), seconds(waits.worst));
-    format!("{}: {total} in all, {mean} on average, worst {worst}", times(waits.count, "time"))
-}
-
-fn times(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+    format!("{}: {total} in all, {mean} on average, worst {worst}", times(waits.count))
 }
 
 fn sites(page: &mut Page, sites: &[LockSite], style: &Style) {
     let shown = if style.verbose { sites.len() } else { EACH.min(sites.len()) };
     for (at, site) in sites.iter().take(shown).enumerate() {
         let label = if at == 0 { "in" } else { "" };
-        let words = format!("{}: {}, {}", site.site, seconds(site.total), times(site.count, "wait"));
+        let words = format!("{}: {}, {}", site.site, seconds(site.total), counted(site.count, "wait"));
         page.tell(&format!("  {label:<9}"), 13, &words, Ink::Plain);
     }
     more(page, sites.len() - shown);

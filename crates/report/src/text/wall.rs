@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::chain::{Part, WallAccount};
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 use whyslow_model::{Share, seconds};
 
 use super::cells;
@@ -41,7 +41,7 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     let own = share(own_tracing(&wall.parts, 0));
     let is_slowed = own.ratio() >= SLOWED;
     let leaves = leaves_of(if is_idle { rests } else { others });
-    let is_told = |what: &str| !is_slowed || !what.ends_with(Thing::OwnTracing.words());
+    let is_told = |what: &str| !is_slowed || !what.ends_with(WaitTarget::OwnTracing.words());
     let named: Vec<_> = leaves
         .iter()
         .filter(|(what, _)| is_told(what))
@@ -64,7 +64,7 @@ pub(super) fn answer(wall: &WallAccount) -> String {
 /// What our own programs took of these.
 fn own_tracing(parts: &[Part], depth: usize) -> Duration {
     let of = |part: &Part| match part.detail {
-        Detail::Thing(Thing::OwnTracing) => part.time,
+        Detail::Target(WaitTarget::OwnTracing) => part.time,
         _ if depth < END => own_tracing(&part.parts, depth + 1),
         _ => Duration::ZERO,
     };
@@ -73,7 +73,7 @@ fn own_tracing(parts: &[Part], depth: usize) -> Duration {
 
 /// A thread that has nothing to do: no answer, as long as there is another.
 fn is_rest(part: &Part) -> bool {
-    part.reason == Reason::Handed || part.detail == Detail::Thing(Thing::AsleepThroughout)
+    part.reason == Reason::Handed || part.detail == Detail::Target(WaitTarget::AsleepThroughout)
 }
 
 /// The leaves of these, the largest first.
@@ -93,7 +93,7 @@ fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<Stri
     // That no task ended a wait, that one of many is to, or that its end was not seen says less than what it was for.
     let says_less = |inner: &Part| {
         matches!(inner.reason, Reason::Open | Reason::Unexplained)
-            || inner.detail == Detail::Thing(Thing::ThreadNotKnown)
+            || inner.detail == Detail::Target(WaitTarget::ThreadNotKnown)
     };
     let has_parts = part.parts.iter().any(|inner| !says_less(inner));
     if has_parts && depth < END {
@@ -125,7 +125,7 @@ fn words(part: &Part) -> String {
         | Reason::NotBegun
         | Reason::Handed
         | Reason::Voluntary => "",
-        _ if part.detail.is_nothing() || part.detail == Detail::Thing(Thing::AsleepThroughout) => "",
+        _ if part.detail.is_nothing() || part.detail == Detail::Target(WaitTarget::AsleepThroughout) => "",
         Reason::Runnable => "ready for ",
         _ => "waiting for ",
     };

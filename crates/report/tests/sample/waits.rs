@@ -19,7 +19,7 @@ pub fn state(word: &str) -> TaskState {
 
 /// A thing by its words, else words.
 pub fn detail(words: &str) -> Detail {
-    Thing::ALL.iter().find(|thing| thing.words() == words).map_or(words.into(), |thing| (*thing).into())
+    WaitTarget::ALL.iter().find(|thing| thing.words() == words).map_or(words.into(), |thing| (*thing).into())
 }
 
 /// A task, and the function of its work item.

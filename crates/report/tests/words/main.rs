@@ -44,7 +44,7 @@ fn an_empty_document_admits_that_it_knows_nothing() {
 }
 
 #[test]
-fn what_could_not_be_seen_is_the_headline_unless_there_is_a_cause() {
+fn missing_data_is_the_headline_unless_there_is_a_cause() {
     let flat = |doc: &whyslow_model::Document| said(doc, false).replace('\n', " ");
     let mut doc = sample::unseen();
     let words = "Could not look: BPF programs are refused; run as root, or grant CAP_BPF and CAP_PERFMON. \
@@ -158,7 +158,7 @@ fn a_contradiction_is_printed_as_one_and_in_full() {
 
 /// Without -v, too: a locked-down kernel is named, and not guessed from the refusals.
 #[test]
-fn who_may_not_read_is_reported_the_way_out_once() {
+fn way_out_shared_by_the_most_refusals_is_printed_with_their_number() {
     let mut doc = sample::full();
     let refused =
         |what: &str, way_out: &str| Missing::NotAllowed { what: what.into(), way_out: way_out.into() };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 use whyslow_model::{Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, json, json_line, locks, text};
@@ -201,7 +201,7 @@ fn one_line_of_json_holds_the_same_document() {
 /// That the holder of its lock was not seen does not hide what it waited for.
 #[test]
 fn a_wait_whose_end_was_not_seen_is_named_by_what_it_was_for() {
-    let unseen = waits::part("unexplained", Thing::HolderNotSeen, 12.3, vec![]);
+    let unseen = waits::part("unexplained", WaitTarget::HolderNotSeen, 12.3, vec![]);
     let waited = waits::part("lock", "percpu rwsem s_writers", 12.3, vec![unseen]);
     let touch = Part { who: waits::called("touch"), ..waited };
     let wall = WallAccount {
@@ -219,7 +219,7 @@ fn a_wait_whose_end_was_not_seen_is_named_by_what_it_was_for() {
 fn a_command_that_looking_slowed_is_told_so_on_top() {
     let page = |own: f64| {
         let parts = vec![
-            waits::part("running", Thing::OwnTracing, own, vec![]),
+            waits::part("running", WaitTarget::OwnTracing, own, vec![]),
             waits::part("running", "user code", 12.3 - own, vec![]),
         ];
         let running = waits::part("running", "", 12.3, parts);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_refused_with_the_way_out() {
+    fn invalid_window_is_refused_with_the_expected_format_or_range() {
         for text in ["", "s", "3x", "-3s", "3 s", "1e3s", "..s", "inf", "nan"] {
             assert!(parse(text).unwrap_err().starts_with("expected a duration such as 3s"), "{text}");
         }

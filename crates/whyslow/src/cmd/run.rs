@@ -13,10 +13,10 @@ use whyslow_model::timeline::Command;
 use whyslow_probe::{Follow, Observer, priority, redact};
 
 use crate::cli::{Following, OutputArgs, SaveArgs};
-use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
+use crate::launch::{End, OUR_FAILURE, Signals, Started, User, UserOptions, whose};
 use crate::out::note;
 use crate::outcome::Outcome;
-use crate::watch::{Look, fit, is_root};
+use crate::watch::{Look, budget, is_root};
 use crate::{target, watchdog};
 
 /// The window of a command has no bound of its own: a hundred years, which overflows no counter.
@@ -70,9 +70,9 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     watchdog::begin(OUR_FAILURE);
     args.save.must_be_writable()?;
     target::numbers_are_ours()?;
-    let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
+    let user = whose(UserOptions { user: args.user.as_deref(), as_root: args.as_root })?;
     say_what_surprises(user.as_ref(), args);
-    let fit = fit(true)?;
+    let budget = budget(true)?;
     let mut signals = Signals::hold();
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
     let stop = signals.catch();
@@ -82,7 +82,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
 
     priority::raise();
     watchdog::begin_beside(OUR_FAILURE, starter.command.pid());
-    let mut recording = whyslow_probe::record(&look.plan(fit), stop, &mut starter);
+    let mut recording = whyslow_probe::record(&look.plan(budget), stop, &mut starter);
 
     signals.release();
     let pid = starter.command.pid();

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_sends_is_passed_on_and_what_the_terminal_sends_is_not() {
+    fn process_signals_are_passed_on_and_terminal_signals_are_not() {
         for signal in CAUGHT {
             assert!(is_the_commands(signal, libc::SI_USER) && is_the_commands(signal, libc::SI_QUEUE));
             assert_eq!(is_the_commands(signal, libc::SI_KERNEL), signal == libc::SIGTERM);

@@ -23,7 +23,7 @@ pub struct User {
 
 /// The options of the command line for it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked<'a> {
+pub struct UserOptions<'a> {
     /// `--user`: a name or a number.
     pub user: Option<&'a str>,
     /// `--as-root`.
@@ -50,7 +50,7 @@ struct Invoker {
 }
 
 /// The user that the command runs as; `None`: the user of whyslow.
-pub fn whose(asked: Asked) -> Result<Option<User>> {
+pub fn whose(asked: UserOptions) -> Result<Option<User>> {
     // SAFETY: takes nothing, cannot fail.
     let us = unsafe { libc::geteuid() };
     let read =
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_said_sudo_comes_back_with_groups_and_home() {
+    fn sudo_invoker_is_restored_with_groups_and_environment() {
         let user = invoking(&sudo(1000, Some(100), Some("alice")), PASSWD, GROUP).unwrap().unwrap();
         assert_eq!((user.uid, user.gid, user.groups.as_slice()), (1000, 100, [100, 29, 44].as_slice()));
         let want = [("HOME", "/home/alice"), ("USER", "alice"), ("LOGNAME", "alice"), ("SHELL", "/bin/zsh")];

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_kernels_stays() {
+    fn kernel_names_are_recognized() {
         for path in [
             "pipe",
             "[eventpoll]",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_have_named_does_not() {
+    fn names_that_users_can_choose_are_not_kernel_names() {
         for path in [
             "/dev/shm/secret",
             "/dev/mapper/vg-secret",

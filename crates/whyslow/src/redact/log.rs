@@ -58,7 +58,7 @@ mod tests {
     use whyslow_model::Recording;
 
     #[test]
-    fn who_was_killed_is_still_told_without_a_name() {
+    fn oom_kill_records_keep_their_facts_and_lose_names() {
         let mut words = Words::of(&Recording::default(), BTreeSet::new());
         let text = "6,9,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a/b,task_memcg=/a/b,task=java,pid=7,uid=0\n\
                     3,9,2,-;Memory cgroup out of memory: Killed process 7 (java) total-vm:9kB, UID:0\n\

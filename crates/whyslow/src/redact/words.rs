@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_kernels_stays() {
+    fn kernel_names_stay_and_user_paths_get_words() {
         let mut words = words();
         for path in ["pipe", "[eventpoll]", "/proc/7/stat", "/dev/null", "/", ""] {
             assert_eq!(words.path(path), path);

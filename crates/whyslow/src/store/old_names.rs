@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_called_otherwise_is_called_as_today() {
+    fn old_probe_and_table_names_become_todays_names() {
         let mut recording = Recording::default();
         recording.meta.lost_events = vec![(LATE_CPUS.into(), 7), ("task list".into(), 8)];
         recording.missing = [LATE_CPUS, "task list"].map(|what| Missing::not_recorded(what).into()).to_vec();

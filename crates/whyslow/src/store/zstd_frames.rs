@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packed_bytes_unpack_unchanged() {
         for text in [&b""[..], b"x", &text()] {
             assert_eq!(unpacked(&packed(text)), (text.to_vec(), None));
         }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_not_found() {
+    fn path_that_is_no_cgroup_has_no_folder() {
         for path in ["/nope/nope", "../../..", "/tmp", "/sys/fs/cgroup/nope/nope"] {
             let found = folders(path);
             assert!(found.is_empty(), "{path}: {found:?}");

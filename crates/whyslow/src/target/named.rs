@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_told_with_who_is() {
+    fn attach_error_says_which_target_is_missing_and_which_users_exist() {
         let said = |on| format!("{:#}", Target::named(&on).unwrap_err());
         let user = said(Focus::User("no such user".into()));
         assert!(
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_a_sentence_whoever_is_here() {
+    fn lookup_error_wording_fits_kind_name_and_known_subjects() {
         assert_eq!(nobody("pod", "x", ""), "no pod here is called x; whyslow finds no pod here");
         assert_eq!(nobody("pod", "x", "a, b"), "no pod here is called x; there are a, b");
         assert_eq!(nobody("user", "x", "root (0)"), "no process here belongs to user x; there are root (0)");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_meant_is_told_before_a_window() {
+    fn unknown_user_is_refused_before_the_window() {
         let said = |on| format!("{:#}", must_be_here(&on).unwrap_err());
         let user = said(Focus::User("no such user".into()));
         assert!(user.starts_with("cannot focus: no process here belongs to user no such user; "), "{user}");

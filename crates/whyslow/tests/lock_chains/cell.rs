@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use whyslow_faults::lock_chain::Kind;
+use whyslow_faults::lock_chain::LinkKind;
 
 /// The verb of whyslow that must report a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub enum Verb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// A lock chain on a host that is otherwise idle.
-    Chain(Verb, Kind),
+    Chain(Verb, LinkKind),
     /// A lock chain under `run`, while busy processes fill the CPUs.
-    Crowd(Kind),
+    Crowd(LinkKind),
     /// A lock chain with kernel locks, for `locks`.
-    Locks(Kind),
+    Locks(LinkKind),
     /// A healthy lock chain.
-    Healthy(Kind),
+    Healthy(LinkKind),
     /// Two lock chains.
     Two,
     /// An idle host.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use whyslow_faults::Wrong;
-use whyslow_faults::lock_chain::{Kind, Leaf, Link};
+use whyslow_faults::lock_chain::{Leaf, Link, LinkKind};
 
 use crate::cell::Verb;
 use crate::climb::Climbed;
@@ -49,7 +49,7 @@ impl Way<'_> {
 
 /// Whether whyslow reported it correctly.
 pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
-    if climbed.kind == Kind::Go {
+    if climbed.kind == LinkKind::Go {
         return goroutines::judge(climbed);
     }
     let first = first_reported(climbed);
@@ -176,12 +176,12 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
     for (hop, value) in all.iter().enumerate() {
         let below = positions.last().map_or(top, |last| last + 1);
         match (below..climbed.plan.len()).find(|position| has(hop, *position)) {
-            Some(position) if position == below || climbed.kind == Kind::Go => {
+            Some(position) if position == below || climbed.kind == LinkKind::Go => {
                 hops.push(value);
                 positions.push(position);
             }
             // A thread of Go's scheduler comes between two of them.
-            None if climbed.kind == Kind::Go => {}
+            None if climbed.kind == LinkKind::Go => {}
             _ => break,
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use whyslow_faults::lock_chain::{self, Ask, Kind, Plan, Told};
+use whyslow_faults::lock_chain::{self, Ask, LinkKind, Plan, Told};
 use whyslow_faults::look::Look;
 use whyslow_faults::report_checks;
 use whyslow_faults::rounds::Trouble;
@@ -34,7 +34,7 @@ pub struct Climbed {
     pub verb: Verb,
     /// The verb, as its exit status depends on it.
     pub asked: report_checks::Verb,
-    pub kind: Kind,
+    pub kind: LinkKind,
     /// The plan of the lock chain.
     pub plan: Plan,
     /// The truth.
@@ -136,15 +136,15 @@ pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
 }
 
 /// Start the lock chain, and give it its head start.
-pub fn begin(lock_chain: &LockChain, kind: Kind) -> Result<Victim, Trouble> {
+pub fn begin(lock_chain: &LockChain, kind: LinkKind) -> Result<Victim, Trouble> {
     let victim = lock_chain.start(Launch { program: program(kind)?, ..Launch::default() })?;
     victim.go();
     std::thread::sleep(HEAD_START);
     Ok(victim)
 }
 
-fn program(kind: Kind) -> std::io::Result<Option<PathBuf>> {
-    if kind == Kind::Go { lock_chain::build_go(&kept_in()).map(Some) } else { Ok(None) }
+fn program(kind: LinkKind) -> std::io::Result<Option<PathBuf>> {
+    if kind == LinkKind::Go { lock_chain::build_go(&kept_in()).map(Some) } else { Ok(None) }
 }
 
 fn processes(lock_chain: &LockChain, victim: &Victim) -> String {
@@ -180,7 +180,7 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
 
 fn climbed(
     (verb, asked): (Verb, report_checks::Verb),
-    kind: Kind,
+    kind: LinkKind,
     lock_chain: &LockChain,
     mut victim: Victim,
     look: Arc<Look>,

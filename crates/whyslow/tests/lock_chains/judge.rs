@@ -1,7 +1,7 @@
 //! Whether the document about a cell is right. No I/O: takes the scenario and the document, returns a verdict (`stand_ins`).
 
 use whyslow_faults::Wrong;
-use whyslow_faults::lock_chain::Kind;
+use whyslow_faults::lock_chain::LinkKind;
 use whyslow_faults::report_checks;
 use whyslow_faults::rounds::Verdict;
 
@@ -32,7 +32,7 @@ pub fn judge(watched: &Watched) -> Verdict {
 fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), Wrong>) -> Verdict {
     let could_look = |climbed: &Climbed| {
         // A thread of Go's scheduler may run any goroutine.
-        let rests = (climbed.kind != Kind::Go).then(|| chains::of_one_that_rests(climbed)).flatten();
+        let rests = (climbed.kind != LinkKind::Go).then(|| chains::of_one_that_rests(climbed)).flatten();
         if let Some(chain) = rests {
             return Err(Wrong::accused(format!("a thread that rests has a chain: {chain}")));
         }

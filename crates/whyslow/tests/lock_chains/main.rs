@@ -17,28 +17,28 @@ mod quiet;
 mod stand_ins;
 
 use cell::{Cell, Verb};
-use whyslow_faults::lock_chain::Kind;
+use whyslow_faults::lock_chain::LinkKind;
 
 whyslow_faults::may_become_victim!();
 
 macro_rules! the_cell {
     (run $kind:ident) => {
-        crate::Cell::Chain(crate::Verb::Run, crate::Kind::$kind)
+        crate::Cell::Chain(crate::Verb::Run, crate::LinkKind::$kind)
     };
     (attach $kind:ident) => {
-        crate::Cell::Chain(crate::Verb::Attach, crate::Kind::$kind)
+        crate::Cell::Chain(crate::Verb::Attach, crate::LinkKind::$kind)
     };
     (chains $kind:ident) => {
-        crate::Cell::Chain(crate::Verb::Chains, crate::Kind::$kind)
+        crate::Cell::Chain(crate::Verb::Chains, crate::LinkKind::$kind)
     };
     (crowd $kind:ident) => {
-        crate::Cell::Crowd(crate::Kind::$kind)
+        crate::Cell::Crowd(crate::LinkKind::$kind)
     };
     (locks $kind:ident) => {
-        crate::Cell::Locks(crate::Kind::$kind)
+        crate::Cell::Locks(crate::LinkKind::$kind)
     };
     (healthy $kind:ident) => {
-        crate::Cell::Healthy(crate::Kind::$kind)
+        crate::Cell::Healthy(crate::LinkKind::$kind)
     };
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use whyslow_faults::honest::Crowd;
-use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf};
+use whyslow_faults::lock_chain::{self, Ask, Leaf, LinkKind};
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::{Draw, Fence, thresholds};
 
@@ -31,7 +31,7 @@ pub fn run(cell: Cell) {
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     std::fs::create_dir_all(kept_in())?;
     let label = format!("{cell}-{}", draw.seed());
-    if let Cell::Chain(_, Kind::Go) | Cell::Crowd(Kind::Go) | Cell::Healthy(Kind::Go) = cell
+    if let Cell::Chain(_, LinkKind::Go) | Cell::Crowd(LinkKind::Go) | Cell::Healthy(LinkKind::Go) = cell
         && let Err(why) = lock_chain::build_go(&kept_in())
     {
         return if rounds::is_set("WHYSLOW_NEEDS_GO") {
@@ -72,15 +72,15 @@ fn once(cell: Cell, fence: &Fence, draw: &mut Draw, label: &str) -> Result<Watch
 
 /// Leaves that act long enough to be reported for a whole host, where no command names these threads: a grace period often takes less than
 /// the threshold that keeps healthy hosts quiet.
-fn long_feet(kind: Kind) -> Vec<Leaf> {
+fn long_feet(kind: LinkKind) -> Vec<Leaf> {
     kind.feet().iter().copied().filter(|leaf| *leaf != Leaf::GracePeriod).collect()
 }
 
-fn asked(kind: Kind) -> Ask {
+fn asked(kind: LinkKind) -> Ask {
     Ask { kind, leaf: None, healthy: false, in_a_crowd: false, lasts_ms: thresholds::WINDOW_S * 1000 }
 }
 
-fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
+fn in_a_crowd(fence: &Fence, kind: LinkKind, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
     let _crowd = Crowd::start(fence, thresholds::crowd(), draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
     std::thread::sleep(thresholds::SETTLE);
     let ask = Ask { in_a_crowd: true, ..asked(kind) };
@@ -88,7 +88,14 @@ fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result
 }
 
 fn two(fence: &Fence, draw: &mut Draw, label: &str) -> Result<Vec<Climbed>, Trouble> {
-    let kinds = [Kind::Futex, Kind::Pthread, Kind::Std, Kind::File, Kind::Directory, Kind::PipeLock];
+    let kinds = [
+        LinkKind::Futex,
+        LinkKind::Pthread,
+        LinkKind::Std,
+        LinkKind::File,
+        LinkKind::Directory,
+        LinkKind::PipeLock,
+    ];
     let kinds = draw.some(2, &kinds);
     let asks = [kinds[0], kinds[1]];
     let asks = asks.map(|kind| Ask { leaf: Some(draw.pick(&long_feet(kind))), ..asked(kind) });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use whyslow_faults::lock_chain::{Kind, Leaf, Link, Plan, Round, Told, Way, Wire};
+use whyslow_faults::lock_chain::{Leaf, Link, LinkKind, Plan, Round, Told, Way, Wire};
 use whyslow_faults::look::Look;
 use whyslow_faults::report_checks::{self, Sight};
 use whyslow_faults::rounds::Verdict;
@@ -36,29 +36,29 @@ fn look(document: Value, status: i32) -> Arc<Look> {
     })
 }
 
-fn links(kind: Kind) -> Vec<Link> {
+fn links(kind: LinkKind) -> Vec<Link> {
     match kind {
-        Kind::Futex => vec![Link::Futex; 2],
-        Kind::Pi => vec![Link::Pi; 2],
-        Kind::Pthread => vec![Link::Pthread; 2],
-        Kind::Std => vec![Link::Std; 2],
-        Kind::Go => vec![Link::Go; 2],
-        Kind::Pipe => vec![Link::Pipe; 2],
-        Kind::Unix => vec![Link::Unix; 2],
-        Kind::Tcp => vec![Link::Peer { wire: Wire::Tcp, by: Way::Read }; 2],
-        Kind::Udp => vec![Link::Peer { wire: Wire::Udp, by: Way::Poll }; 2],
-        Kind::Peers => vec![Link::Peer { wire: Wire::Event, by: Way::Epoll }, Link::Futex],
-        Kind::File => vec![Link::File { read: true }, Link::Page],
-        Kind::Directory => vec![Link::Directory, Link::Page],
-        Kind::PipeLock => vec![Link::PipeLock, Link::Page],
-        Kind::AddressSpace => vec![Link::Futex, Link::AddressSpace { read: false }],
-        Kind::Cgroups => vec![Link::Futex, Link::Cgroups],
-        Kind::Mixed => vec![Link::Pipe, Link::Std, Link::File { read: false }, Link::Page],
+        LinkKind::Futex => vec![Link::Futex; 2],
+        LinkKind::Pi => vec![Link::Pi; 2],
+        LinkKind::Pthread => vec![Link::Pthread; 2],
+        LinkKind::Std => vec![Link::Std; 2],
+        LinkKind::Go => vec![Link::Go; 2],
+        LinkKind::Pipe => vec![Link::Pipe; 2],
+        LinkKind::Unix => vec![Link::Unix; 2],
+        LinkKind::Tcp => vec![Link::Peer { wire: Wire::Tcp, by: Way::Read }; 2],
+        LinkKind::Udp => vec![Link::Peer { wire: Wire::Udp, by: Way::Poll }; 2],
+        LinkKind::Peers => vec![Link::Peer { wire: Wire::Event, by: Way::Epoll }, Link::Futex],
+        LinkKind::File => vec![Link::File { read: true }, Link::Page],
+        LinkKind::Directory => vec![Link::Directory, Link::Page],
+        LinkKind::PipeLock => vec![Link::PipeLock, Link::Page],
+        LinkKind::AddressSpace => vec![Link::Futex, Link::AddressSpace { read: false }],
+        LinkKind::Cgroups => vec![Link::Futex, Link::Cgroups],
+        LinkKind::Mixed => vec![Link::Pipe, Link::Std, Link::File { read: false }, Link::Page],
     }
 }
 
 /// A lock chain that came about: six rounds of 60 ms; all threads wait together for 48 ms and more of each.
-fn climbed(kind: Kind, verb: Verb, asked: report_checks::Verb, tid: u32, look: Arc<Look>) -> Climbed {
+fn climbed(kind: LinkKind, verb: Verb, asked: report_checks::Verb, tid: u32, look: Arc<Look>) -> Climbed {
     let links = links(kind);
     let n = links.len() + 1;
     let names: Vec<String> = (0..n).map(|at| format!("w{tid}p{at}")).collect();
@@ -104,7 +104,7 @@ fn asked(cell: Cell) -> report_checks::Verb {
     }
 }
 
-fn healthy(kind: Kind) -> Told {
+fn healthy(kind: LinkKind) -> Told {
     let mut reported =
         climbed(kind, Verb::Chains, report_checks::Verb::Chains, 10, look(json!({}), 0)).reported;
     for wait in reported.rounds.iter_mut().flat_map(|round| &mut round.waits) {
@@ -126,8 +126,8 @@ fn sample(cell: Cell, look: Arc<Look>) -> Watched {
         Cell::Crowd(kind) => Watched::LockChains(vec![lock_chain(kind, Verb::Run, 10)]),
         Cell::Locks(kind) => Watched::Locks(lock_chain(kind, Verb::Chains, 10)),
         Cell::Two => Watched::LockChains(vec![
-            lock_chain(Kind::Futex, Verb::Chains, 10),
-            lock_chain(Kind::File, Verb::Chains, 20),
+            lock_chain(LinkKind::Futex, Verb::Chains, 10),
+            lock_chain(LinkKind::File, Verb::Chains, 20),
         ]),
         Cell::Healthy(kind) => quiet(Whose::Healthy(healthy(kind)), None),
         Cell::Idle => quiet(Whose::Anybodys, None),
@@ -165,8 +165,9 @@ fn broken_chain(of: &Climbed, at: usize, time_s: f64) -> Value {
 #[test]
 fn of_few_rounds_one_may_be_unseen_and_no_more() {
     for (seen, at, right) in [(0.30, 0, true), (0.30, 1, true), (0.18, 0, false), (0.18, 1, false)] {
-        let of =
-            |document| climbed(Kind::Futex, Verb::Attach, report_checks::Verb::Looked, 10, look(document, 0));
+        let of = |document| {
+            climbed(LinkKind::Futex, Verb::Attach, report_checks::Verb::Looked, 10, look(document, 0))
+        };
         let known = of(json!({}));
         let mut whole = chain(&known, 0);
         whole["time_s"] = json!(seen);
@@ -242,7 +243,7 @@ fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
 
 /// No stand-in passes, whatever else it gets right.
 #[test]
-fn who_saw_all_and_tells_everything_or_nothing_fails() {
+fn sighted_accuser_fails_every_cell_and_silence_passes_only_quiet_ones() {
     for cell in CELLS {
         let of = subjects(&sample(*cell, look(json!({}), 0)));
         let (honest, _) = truthful(*cell);
@@ -263,10 +264,10 @@ fn who_saw_all_and_tells_everything_or_nothing_fails() {
 }
 
 #[test]
-fn who_tells_a_chain_of_one_that_rests_fails() {
-    let cell = Cell::Chain(Verb::Attach, Kind::Tcp);
+fn chain_of_an_idle_thread_is_judged_false() {
+    let cell = Cell::Chain(Verb::Attach, LinkKind::Tcp);
     let (mut document, status) = truthful(cell);
-    let of = climbed(Kind::Tcp, Verb::Attach, report_checks::Verb::Looked, 10, look(json!({}), 0));
+    let of = climbed(LinkKind::Tcp, Verb::Attach, report_checks::Verb::Looked, 10, look(json!({}), 0));
     let mut more = chain(&of, 0);
     more["tasks"] = json!([[[99, "rest"]]]);
     document["chains"].as_array_mut().unwrap().push(more);
@@ -276,7 +277,7 @@ fn who_tells_a_chain_of_one_that_rests_fails() {
 #[test]
 fn a_chain_of_a_healthy_lock_chain_is_void_by_its_waiters_clock_alone() {
     let mut draw = Draw::with(7);
-    let kind = draw.pick(&Kind::ALL);
+    let kind = draw.pick(&LinkKind::ALL);
     let (mut document, _) = truthful(Cell::Healthy(kind));
     let lock_chain = climbed(kind, Verb::Chains, report_checks::Verb::Chains, 10, look(json!({}), 0));
     document["chains"] = json!([chain(&lock_chain, 0)]);

@@ -64,7 +64,7 @@ fn a_recording_that_is_not_there_is_status_2_and_said_once() {
 }
 
 #[test]
-fn what_makes_no_sense_is_status_2_with_the_way_out() {
+fn invalid_arguments_are_status_2_with_a_message() {
     for args in [
         ["--for", "soon"].as_slice(),
         &["--pid", "none"],

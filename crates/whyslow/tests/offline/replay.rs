@@ -86,7 +86,7 @@ fn no_stand_in_passes_any_recording() {
 
 /// For a fault the document of any other recording must fail, for a twin that of its fault: pids, names and times were drawn.
 #[test]
-fn what_is_said_of_another_recording_is_no_answer() {
+fn document_of_another_recording_does_not_pass() {
     let mut twins = 0;
     let mut wrong = Vec::new();
     for one in all() {

@@ -64,7 +64,7 @@ macro_rules! faults {
         $(
         #[test]
         fn $name() {
-            fault::run(whyslow_faults::Kind::$kind);
+            fault::run(whyslow_faults::FaultKind::$kind);
         }
     )*
     };

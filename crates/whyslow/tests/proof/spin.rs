@@ -15,7 +15,7 @@ mod stand_ins;
 mod table;
 
 use cell::Cell;
-use whyslow_faults::spinners::{Loop, Program, Sbwt, Tool, Wait, unseen};
+use whyslow_faults::spinners::{Loop, Program, Sbwt, SpinWait, Tool, unseen};
 
 macro_rules! programs {
     ($($module:ident $program:expr;)*) => {
@@ -48,12 +48,12 @@ macro_rules! programs {
 }
 
 programs! {
-    flag_with_pause Program::Wait(Wait::FlagPause);
-    flag_without_pause Program::Wait(Wait::FlagBare);
-    sched_yield Program::Wait(Wait::Yield);
-    pthread_spin_lock Program::Wait(Wait::SpinLock);
-    empty_epoll_wait Program::Wait(Wait::Epoll);
-    empty_recv Program::Wait(Wait::Recv);
+    flag_with_pause Program::Wait(SpinWait::FlagPause);
+    flag_without_pause Program::Wait(SpinWait::FlagBare);
+    sched_yield Program::Wait(SpinWait::Yield);
+    pthread_spin_lock Program::Wait(SpinWait::SpinLock);
+    empty_epoll_wait Program::Wait(SpinWait::Epoll);
+    empty_recv Program::Wait(SpinWait::Recv);
     openmp_active Program::OpenMp;
     erlang_very_long Program::Erlang(Sbwt::VeryLong);
     erlang_default Program::Erlang(Sbwt::Default);
@@ -72,11 +72,11 @@ programs! {
     server Program::Server;
     erlang_none Program::Erlang(Sbwt::None);
 
-    no_pause Program::Wait(Wait::Unseen(unseen::Wait::NoPause));
-    deadline Program::Wait(Wait::Unseen(unseen::Wait::Deadline));
-    usleep Program::Wait(Wait::Unseen(unseen::Wait::Usleep));
-    jit Program::Wait(Wait::Unseen(unseen::Wait::Jit));
-    try_lock Program::Wait(Wait::Unseen(unseen::Wait::TryLock));
+    no_pause Program::Wait(SpinWait::Unseen(unseen::UnseenWait::NoPause));
+    deadline Program::Wait(SpinWait::Unseen(unseen::UnseenWait::Deadline));
+    usleep Program::Wait(SpinWait::Unseen(unseen::UnseenWait::Usleep));
+    jit Program::Wait(SpinWait::Unseen(unseen::UnseenWait::Jit));
+    try_lock Program::Wait(SpinWait::Unseen(unseen::UnseenWait::TryLock));
     go Program::Go;
 
     search Program::Loop(Loop::Unseen(unseen::Loop::Search));

@@ -70,7 +70,7 @@ fn the_rows_of_a_test_are_its_own_and_no_other_is_added() {
 }
 
 #[test]
-fn what_failed_is_told_by_its_panic_its_signal_or_its_limit() {
+fn failed_test_is_reported_with_its_panic_signal_or_limit() {
     let panic =
         "thread 'a::root_b' (7) panicked at crates/x.rs:46:5:\nassertion failed\n  left: 2\nnote: run with x";
     let failed = ran(&format!("printf \"{panic}\\n\"; exit 101"));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whyslow_model::table::Cgroup;
 
 use super::{NOTICEABLE, ThrottledTime, is_throttled, throttled_ratio};
-use crate::cpu::fair::MAX_DEPTH;
+use crate::MAX_DEPTH;
 use crate::cpu::loss::{FairShareModel, Lift};
 use crate::hashing::Table;
 
@@ -40,14 +40,14 @@ impl Held<'_> {
 /// Whether one of these quotas, or nested ones together, ran out so often that tasks noticed it. If several are used up at the same
 /// time, the kernel counts the one that it finds first (kernel/sched/fair.c, throttle_cfs_rq), and while a group is throttled no group
 /// below it can use up its own quota. Where counters have no value at the begin of the window, the waits of the tasks are used.
-fn are_noticed(fair: &FairShareModel<'_>, stood: &ThrottledTime, (path, tasks): &Class<'_>) -> bool {
+fn are_noticed(fair: &FairShareModel<'_>, times: &ThrottledTime, (path, tasks): &Class<'_>) -> bool {
     let noticed = NOTICEABLE.ratio();
     if path.iter().map(|group| throttled_ratio(group).ratio()).sum::<f64>() >= noticed {
         return true;
     }
     let tasks = || tasks.iter().filter_map(|at| fair.tasks().get(*at));
     let lived: f64 = tasks().map(|task| task.lived_ns as f64).sum();
-    let throttled: f64 = tasks().filter_map(|task| stood.get(&task.pid)).map(|ns| *ns as f64).sum();
+    let throttled: f64 = tasks().filter_map(|task| times.get(&task.pid)).map(|ns| *ns as f64).sum();
     path.iter().any(|group| group.uncounted) && throttled > 0.0 && throttled >= noticed * lived
 }
 
@@ -59,7 +59,7 @@ pub(crate) const MOST_CLASSES: usize = 512;
 /// examined.
 pub(super) fn held<'r>(
     fair: &FairShareModel<'_>,
-    stood: &ThrottledTime,
+    times: &ThrottledTime,
     cgroups: &'r [Cgroup],
     least_ns: f64,
 ) -> (Vec<Held<'r>>, bool) {
@@ -68,7 +68,7 @@ pub(super) fn held<'r>(
     let waited = |tasks: &BTreeSet<usize>| -> f64 {
         tasks.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum()
     };
-    classes.retain(|class| are_noticed(fair, stood, class) && waited(&class.1) > least_ns);
+    classes.retain(|class| are_noticed(fair, times, class) && waited(&class.1) > least_ns);
     classes.sort_by(|a, b| waited(&b.1).total_cmp(&waited(&a.1)));
     let all = classes.len() <= MOST_CLASSES;
     classes.truncate(MOST_CLASSES);

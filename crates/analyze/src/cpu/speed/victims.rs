@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_cpu_is_not_known_has_lost_nothing() {
+    fn task_without_known_cpus_loses_nothing() {
         let host = Fixture::second().with(|t| t.tasks = Some(vec![task(7, S, "0-1")]));
         assert_eq!(victims(&host.ev(), &BTreeMap::from([(1, 4.0)]), None).unwrap().lost, Duration::ZERO);
         assert!(victims(&Fixture::second().ev(), &BTreeMap::new(), None).is_err());

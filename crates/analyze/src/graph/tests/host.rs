@@ -6,7 +6,7 @@ use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
     Command, Context, Hold, HoldSeen, LockKind, LockWait, Span, Stack, State, Waker, Watched,
 };
-use whyslow_model::wait::{Reason, Thing, Who};
+use whyslow_model::wait::{Reason, WaitTarget, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
@@ -32,16 +32,16 @@ const WAITS: [(&str, Reason, &str, Class, State); 10] = [
 pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     if joined_thread(span, stacks).is_some() {
         return WaitKind {
-            reason: Thing::ThreadEnd.reason(),
-            detail: Thing::ThreadEnd.into(),
+            reason: WaitTarget::ThreadEnd.reason(),
+            detail: WaitTarget::ThreadEnd.into(),
             class: Class::Dependency,
         };
     }
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
     let detail = match known.0 {
-        "nanosleep" => Thing::OwnSleep.into(),
-        "ep_poll" if span.syscall.is_some() => Thing::EpollEvents.into(),
+        "nanosleep" => WaitTarget::OwnSleep.into(),
+        "ep_poll" if span.syscall.is_some() => WaitTarget::EpollEvents.into(),
         _ => known.2.into(),
     };
     retried(span, WaitKind { reason: known.1, detail, class: known.3 })

@@ -2,7 +2,7 @@
 
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::{Asked, OtherEnd, Request, Watched};
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
 use super::host::{Does, Host, MS, Wait, locked};
 use crate::graph::chains;
@@ -143,7 +143,7 @@ fn a_process_of_many_threads_goes_on_by_what_it_has_asked() {
     }
     let mut none = many(at_lock());
     let chains = told(&mut none, &[CLIENT]);
-    assert_eq!(chains[0].hops[1].detail.to_string(), Thing::ThreadNotKnown.to_string());
+    assert_eq!(chains[0].hops[1].detail.to_string(), WaitTarget::ThreadNotKnown.to_string());
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn who_asks_each_other_is_followed_once() {
     host.rec.tables.requests.as_mut().unwrap().push(back);
     assert_eq!(ways(&mut host, &[CLIENT], "client"), [["client", "proxy", "service", "proxy"]]);
     let last = &told(&mut host, &[CLIENT])[0].hops[3];
-    assert_eq!(last.detail.to_string(), Thing::InTurn.to_string());
+    assert_eq!(last.detail.to_string(), WaitTarget::InTurn.to_string());
     assert!(ways(&mut host, &[], "client").is_empty(), "nobody is kept");
 }

@@ -2,7 +2,7 @@
 
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::{Asked, Context, Delivery, OtherEnd, Role, Span, Watched};
-use whyslow_model::wait::Thing;
+use whyslow_model::wait::WaitTarget;
 
 use super::host::{Does, Host, MS, Wait, interrupted, locked, woken_by};
 use crate::graph::chains;
@@ -111,7 +111,7 @@ fn a_service_that_waits_where_it_looks_at_no_client_keeps_who_has_asked() {
     for asked in [Sent, Unknown] {
         assert_eq!(ways(&mut parked(asked), &[]), [["client", "service", ""]], "{asked:?}");
         let chains = chains::chains(&parked(asked).graph());
-        assert_eq!(chains[0].hops[1].detail, Thing::EpollElsewhere.into());
+        assert_eq!(chains[0].hops[1].detail, WaitTarget::EpollElsewhere.into());
     }
     assert!(ways(&mut parked(No), &[]).is_empty(), "it has not asked");
     let mut threads = parked(Sent);
@@ -258,7 +258,7 @@ fn of_several_threads_the_one_that_has_something_to_do_is_meant() {
     assert_eq!(ways(&mut two, &[CLIENT]), [["client", "service"]]);
     let graph = two.graph();
     let chain = &chains::chains(&graph)[0];
-    assert_eq!(chain.hops[1].detail.to_string(), Thing::ThreadNotKnown.to_string());
+    assert_eq!(chain.hops[1].detail.to_string(), WaitTarget::ThreadNotKnown.to_string());
 }
 
 /// A request woke the thread that waited at this connection; of a loop it is not known to whom it hands what comes.

@@ -1,12 +1,10 @@
 //! Waits that look at their watch.
 
+use whyslow_model::syscall::FUTEX;
 use whyslow_model::timeline::{Stack, Waker};
 
 use super::host::{Does, Host, Wait, interrupted, leaves, locked, woken_by};
 use crate::graph::walk::Walk;
-
-/// futex(2) on x86-64.
-const FUTEX: u32 = 202;
 
 /// One waits 3 x 20 ms with a timeout and then 10 ms until another task, busy all the time, wakes it up.
 fn host(pause: u64, last: Wait) -> Host {

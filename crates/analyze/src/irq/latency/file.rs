@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_spins_in_the_function_that_its_samples_show() {
+    fn spin_function_is_read_from_samples_of_threads_that_call_other_cpus() {
         assert_eq!(spun_in(&asking(&READ), 7).as_deref(), Some("smp_call_function_single"));
         assert_eq!(spun_in(&asking(&READ), 8), None);
         assert_eq!(spun_in(&asking(&["msleep", "show_cpuinfo"]), 7), None);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Gap;
-use whyslow_model::{Recording, Share, seconds};
+use whyslow_model::{Recording, Share, seconds, times};
 
 use super::interrupted;
 use crate::Evidence;
@@ -16,7 +16,7 @@ use crate::parse::{self, stat};
 
 /// A gap without its stolen part must still be as long as the shortest gap.
 const LEAST: u64 = 1_000_000;
-/// The part of a keeper's gaps that may be the hypervisor's: with half or more the one is as likely as the other.
+/// The part of a culprit's gaps that may be the hypervisor's: with half or more the one is as likely as the other.
 const COMPARABLE: u64 = 2;
 /// Fewer stops from outside are chance.
 const ENOUGH: u64 = 3;
@@ -72,12 +72,12 @@ impl Stolen {
                 format!("the hypervisor took {share} of CPU {cpu} in the window, and when is not known")
             });
         }
-        let (times, ns) = self.outside.get(&cpu).copied().unwrap_or_default();
-        let stops = !self.is_real && times >= ENOUGH && is_comparable(ns);
+        let (count, ns) = self.outside.get(&cpu).copied().unwrap_or_default();
+        let stops = !self.is_real && count >= ENOUGH && is_comparable(ns);
         stops.then(|| {
-            let all = seconds(Duration::from_nanos(ns));
+            let (often, all) = (times(count), seconds(Duration::from_nanos(ns)));
             format!(
-                "CPU {cpu} stood still where interrupts are on, too, {times} times, {all} in all: firmware or a \
+                "CPU {cpu} stood still where interrupts are on, too, {often}, {all} in all: firmware or a \
                  hypervisor that reports no steal time stops it"
             )
         })
@@ -89,7 +89,7 @@ impl Stolen {
         let took = match self.steal.get(&cpu) {
             Some(steal) => u64::try_from(steal.as_nanos()).unwrap_or(u64::MAX),
             None if self.is_real => 0,
-            None => self.running.get(&cpu).filter(|(times, _)| *times >= ENOUGH).map_or(0, |(_, ns)| *ns),
+            None => self.running.get(&cpu).filter(|(count, _)| *count >= ENOUGH).map_or(0, |(_, ns)| *ns),
         };
         took > 0 && took.saturating_mul(COMPARABLE) >= ns
     }

@@ -8,10 +8,9 @@ use whyslow_model::{Bytes, Finding, command};
 
 use super::file_of;
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::memory::loss::{Limited, limit_of};
 
-/// Levels of cgroups that are followed.
-const MAX_DEPTH: usize = 64;
 /// The factor by which a finding's command raises a limit.
 pub(crate) const RAISED: u64 = 2;
 /// A group below that uses less than this part (1 in 2) of its limit is not the one that grows.

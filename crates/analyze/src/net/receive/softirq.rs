@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_kernel_counted_is_reported() {
+    fn stops_that_only_the_kernel_counted_are_reported() {
         let all = receiving(&host("3e8 0 8\n").ev()).unwrap();
         assert_eq!((all[0].stops(), all[0].unseen), (8, 3));
         assert!(all[0].stops_words(Duration::from_secs(1)).ends_with(", 3 at a limit that was not seen"));

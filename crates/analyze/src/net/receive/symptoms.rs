@@ -1,6 +1,6 @@
 //! What a network namespace's counters show of queues that overflowed in the window.
 
-use whyslow_model::Missing;
+use whyslow_model::{Missing, times};
 
 use crate::Evidence;
 use crate::evidence::Netns;
@@ -55,23 +55,20 @@ impl Symptoms {
 
     /// "TCP queues were pruned 27 times, windows were closed 58 times".
     pub fn words(&self) -> String {
-        let times = |n: u64, what: &str| match n {
-            1 => format!("{what} once"),
-            n => format!("{what} {n} times"),
-        };
+        let often = |n: u64, what: &str| format!("{what} {}", times(n));
         let things = |n: u64, what: &str, how: &str| match n {
             1 => format!("1 {what} was {how}"),
             n => format!("{n} {what}s were {how}"),
         };
         let parts = [
-            (self.pruned, times(self.pruned, "TCP queues were pruned")),
+            (self.pruned, often(self.pruned, "TCP queues were pruned")),
             (self.collapsed, things(self.collapsed, "packet", "collapsed")),
             (self.dropped, things(self.dropped, "TCP packet", "dropped")),
             (self.datagrams, things(self.datagrams, "datagram", "dropped")),
-            (self.closed, times(self.closed, "windows were closed")),
-            (self.to_close, times(self.to_close, "windows had no room beyond what was advertised")),
-            (self.timeouts, times(self.timeouts, "senders timed out")),
-            (self.pressure, times(self.pressure, "TCP met its memory limit")),
+            (self.closed, often(self.closed, "windows were closed")),
+            (self.to_close, often(self.to_close, "windows had no room beyond what was advertised")),
+            (self.timeouts, often(self.timeouts, "senders timed out")),
+            (self.pressure, often(self.pressure, "TCP met its memory limit")),
         ];
         let reported = parts.into_iter().filter(|(count, _)| *count > 0);
         reported.map(|(_, words)| words).collect::<Vec<_>>().join(", ")

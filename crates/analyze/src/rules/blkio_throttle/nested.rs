@@ -8,6 +8,7 @@
 use whyslow_model::table::{Cgroup, Disk};
 
 use crate::Evidence;
+use crate::MAX_DEPTH;
 use crate::hashing::{Table, with_room};
 use crate::parse::io_limits::{self, Limit};
 
@@ -26,9 +27,6 @@ pub(super) struct Named {
 
 /// Bytes and requests.
 type Amounts = [f64; 2];
-
-/// Levels of cgroups that are followed.
-const MAX_DEPTH: usize = 64;
 
 /// The I/O of each group and of the groups below it, on each device and in each direction: what was done, and what would have been
 /// done if no limit had held it back.

@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn what_looking_itself_took_is_room() {
+    fn runs_of_whyslow_itself_count_as_room() {
         let runs = [(1, 0, 100), (2, 0, 100)];
         assert_eq!([part_beside(&[], &runs, &[(0, 100)]), part_beside(&[9], &runs, &[(0, 100)])], [0.0, 1.0]);
     }
 
     #[test]
-    fn what_is_not_known_is_room() {
+    fn missing_runs_or_waits_count_as_room() {
         assert_eq!((part(&[], &[(0, 100)]), part(&[(1, 0, 100), (2, 0, 100)], &[])), (1.0, 1.0));
         assert_eq!(part(&[(1, 0, 100)], &[(0, 100)]), 1.0, "CPU 2 was not seen taken");
     }

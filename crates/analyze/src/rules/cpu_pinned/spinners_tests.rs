@@ -78,7 +78,7 @@ fn four_that_poll_a_flag_lose_nothing_and_their_victim_does() {
 
 proptest! {
     #[test]
-    fn what_is_reported_is_what_those_lost_who_work(spinners in 1u32..8, workers in 1u32..4, spun in 80u64..=100) {
+    fn reported_loss_is_that_of_the_workers_alone(spinners in 1u32..8, workers in 1u32..4, spun in 80u64..=100) {
         let found = one(&host(spinners, spun, workers));
         let got = 1.0 / f64::from(spinners + workers);
         // Without the mask the workers have the idle CPU, and their part of their own CPU beside the spinners.
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn who_spins_for_a_part_of_its_time_loses_the_rest(spinners in 2u32..7, spun in 10u64..45) {
+    fn part_time_spinner_loses_in_proportion_to_its_work(spinners in 2u32..7, spun in 10u64..45) {
         let (some, none) = (one(&host(spinners, spun, 1)), one(&host(spinners, 0, 1)));
         let (some, none) = (some.lost.unwrap().as_secs_f64(), none.lost.unwrap().as_secs_f64());
         let parts = f64::from(spinners) * (1.0 - spun as f64 / 100.0) + 1.0;

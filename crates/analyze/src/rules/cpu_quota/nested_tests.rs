@@ -174,7 +174,7 @@ fn siblings_that_share_the_parents_quota_are_reported_apart() {
 
 /// By weight the three tasks of the parent would be due a whole CPU each, and the two tasks of the child half a CPU each.
 #[test]
-fn who_gets_less_than_his_weight_below_one_quota_has_lost_it() {
+fn loss_below_one_quota_counts_all_its_tasks_whatever_their_weights() {
     let found = reported(&[group(0, 400), group(0, 400)], &[0, 0, 0, 1, 1], 0);
     assert!((lost(&found) - 3.0).abs() < 0.1, "{}: {found:?}", lost(&found));
 }
@@ -280,7 +280,7 @@ fn is_quiet_where_all_are_ample() {
 
 proptest! {
     #[test]
-    fn what_is_lost_is_reported_once_and_the_fixes_give_it_back(
+    fn lost_time_is_reported_once_and_the_fixes_give_it_back(
         drawn in prop::collection::vec((0usize..6, prop::option::weighted(0.7, prop::sample::select(vec![20u64, 20, 50, 80, 120, 400])), any::<bool>()), 1..6),
         tasks in prop::collection::vec(0usize..6, 1..7),
         luck in 0u64..9,

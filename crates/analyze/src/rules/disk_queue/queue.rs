@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_model::table::{Disk, IoFile, Task};
 
 use super::super::homes::Homes;
-use crate::own_work;
+use crate::self_inflicted;
 
 /// From this many requests on, requests that met no other one show how fast a disk is.
 const ENOUGH_ALONE: u64 = 5;
@@ -111,7 +111,7 @@ pub(super) fn queues<'r>(
         };
         match (kernels.get(&row.tgid), homes.place(row.tgid)) {
             _ if row.tgid == 0 => {}
-            (Some(true), _) if row.op == "write" && own_work::is_writers_name(&row.comm) => {
+            (Some(true), _) if row.op == "write" && self_inflicted::is_writers_name(&row.comm) => {
                 let of_disk = wrote.iter().filter(|(dev, _)| *dev == row.dev);
                 of_disk.flat_map(|(_, parts)| parts).for_each(|(tree, part)| add(Asker::Tree(*tree), *part));
             }

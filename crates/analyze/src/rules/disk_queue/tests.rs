@@ -181,7 +181,7 @@ fn accuses_no_equal_where_it_is_not_known_what_a_request_alone_takes() {
 }
 
 #[test]
-fn what_the_kernel_writes_out_is_theirs_who_wrote() {
+fn kernel_writeback_is_charged_to_the_process_that_wrote() {
     let mut rec = SLOWED.rec();
     let worker = Task { pid: 50, tgid: 50, kthread: true, comm: "kworker/u8:1".into(), ..Task::default() };
     let tasks = rec.tables.tasks.as_mut().unwrap();
@@ -221,7 +221,7 @@ fn cannot_tell_without_block_io() {
 }
 
 #[test]
-fn who_keeps_a_disk_busy_is_told_where_nobody_pays_for_it() {
+fn process_that_keeps_a_disk_busy_is_reported_even_without_victims() {
     let busy = |ms: u64| {
         let mut rec = SLOWED.rec();
         rec.tables.spans = Some(Vec::new());

@@ -77,7 +77,7 @@ fn fires_for_each_sort_of_work_and_says_what_and_how_long() {
 
 /// Packets that came meanwhile, an interrupt, a stop for a tracer, a signal that a filter sends.
 #[test]
-fn what_begins_below_such_work_is_another_matter() {
+fn interrupt_stop_or_signal_inside_extra_work_is_not_counted() {
     for other in
         ["handle_softirqs", "asm_sysvec_apic_timer_interrupt", "ptrace_stop", "force_sig_info_to_task"]
     {

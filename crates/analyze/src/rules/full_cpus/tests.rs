@@ -138,7 +138,7 @@ fn without_tasks_it_cannot_tell() {
 }
 
 #[test]
-fn who_wants_little_of_much_is_a_victim_though_it_has_a_third() {
+fn cgroup_with_a_third_of_the_cpu_time_but_little_demand_is_a_victim() {
     let mut tasks: Vec<Task> =
         (10..26).map(|pid| busy_task(pid, 5 + u64::from(pid % 2), SECOND / 12)).collect();
     tasks.push(busy_task(99, 7, 2 * SECOND / 3));
@@ -168,7 +168,7 @@ fn of_many_that_want_little_each_nobody_is_accused() {
 }
 
 #[test]
-fn who_has_little_beside_the_kernel_does_not_fill_the_cpus() {
+fn small_task_beside_a_busy_kernel_thread_does_not_fill_the_cpus() {
     let worker = Task { kthread: true, ..busy_task(3, 0, 19 * SECOND / 10) };
     let rec = host(vec![worker, busy_task(10, 5, SECOND / 10)], vec![group(5, "/web", 1024)]);
     assert_eq!(check(&Evidence::of(&rec)), Ok(Vec::new()));
@@ -217,7 +217,7 @@ fn a_service_beside_equal_processes_that_its_parent_has_started_is_a_victim() {
 }
 
 #[test]
-fn what_works_with_the_crowd_or_comes_and_goes_is_a_part_of_it() {
+fn related_or_short_lived_processes_belong_to_the_crowd() {
     use whyslow_model::timeline::{Context, Span, Waker};
     let is_busy = |found: Vec<Finding>| found.len() == 1 && found[0].kind == Kind::Busy;
     let woken = |context| {
@@ -259,7 +259,7 @@ fn threads_of_one_process_are_no_crowd_and_without_timelines_nobody_stands_apart
 
 /// The runner has started the job, in a session of its own. A process of the job that lost nothing does not turn the runner into a stranger.
 #[test]
-fn who_has_started_the_crowd_stays_its_kin() {
+fn runner_that_started_the_crowd_is_not_its_victim() {
     let mut tasks = one_job();
     let sibling = tasks.last_mut().unwrap();
     (sibling.exec_ns, sibling.runnable_ns, sibling.sleep_ns) = (1_000_000, 1000, 990_000_000);
@@ -273,7 +273,7 @@ fn who_has_started_the_crowd_stays_its_kin() {
 
 /// Another task waits for a file lock of the nice task, which is ready for a CPU all the time.
 #[test]
-fn who_yields_is_a_victim_where_others_that_do_not_wait_for_it() {
+fn nice_lock_holder_is_a_victim_where_a_normal_task_waits_for_it() {
     use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};
     let nice = Task { weight: 15, comm: "maps".into(), ..busy_task(99, 6, 8_000_000) };
     let client = |weight| Task {

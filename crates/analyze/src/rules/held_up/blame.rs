@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
-use whyslow_model::wait::{Detail, Reason, Thing, Who};
+use whyslow_model::wait::{Detail, Reason, WaitTarget, Who};
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use super::super::homes::Homes;
@@ -96,7 +96,7 @@ fn why(
         _ if is_copy(ev, chain) => None,
         // A thread that only wakes up by timeout does not sleep with the lock: another thread may hold the lock by then.
         Some(Class::Timer) => {
-            let sleeps = is_locked && did.detail == Detail::Thing(Thing::OwnSleep);
+            let sleeps = is_locked && did.detail == Detail::Target(WaitTarget::OwnSleep);
             (sleeps || is_anothers()).then_some(Blame::Sleeps)
         }
         None if did.reason != Reason::Running => None,
@@ -135,7 +135,7 @@ fn end(chain: &Chain) -> Option<(&Hop, &[Hop])> {
 
 /// Whether the hop is a wait for a lock that stays with its holder whatever the holder does. Kernel locks have a rule of their own.
 fn is_lock(hop: &Hop) -> bool {
-    let of_program = matches!(hop.detail, Detail::Thing(Thing::UserLock | Thing::PiFutex));
+    let of_program = matches!(hop.detail, Detail::Target(WaitTarget::UserLock | WaitTarget::PiFutex));
     hop.reason == Reason::FileLock || hop.reason == Reason::Futex && of_program
 }
 

@@ -242,7 +242,7 @@ fn asks_again(runs: impl Iterator<Item = (u64, u64)>) -> Recording {
 }
 
 #[test]
-fn who_begins_when_it_is_asked_had_no_other_work() {
+fn service_that_starts_on_each_request_had_no_other_work() {
     let each = (0..17).map(|at| (at * 61, at * 61 + 60));
     assert_eq!(told(&asks_again(each)), [(Kind::Busy, "21".to_owned(), None)]);
     let other = told(&asks_again([(0, 1000)].into_iter()));
@@ -274,7 +274,7 @@ fn a_pool_of_which_all_wait_for_one_thing_holds_up_who_is_not_answered() {
 }
 
 #[test]
-fn who_is_not_answered_by_an_idle_service_may_wait_for_news() {
+fn idle_service_that_does_not_answer_holds_up_no_client() {
     assert_eq!(found(&unanswered(&[FUTEX, FUTEX])), Vec::new());
     assert_eq!(found(&unanswered(&[])), Vec::new());
 }

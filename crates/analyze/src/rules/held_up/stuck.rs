@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, WaitTarget};
 use whyslow_model::{Culprit, Finding, SubjectKind, seconds};
 
 use super::super::homes::Homes;
@@ -13,20 +13,20 @@ use super::super::one_end::{Cause, Waits, lost_at_disk};
 use super::RULE;
 use crate::Evidence;
 use crate::graph::UNKNOWN;
-use crate::own_work::{OwnWork, Whose};
+use crate::self_inflicted::{SelfInflicted, Whose};
 
 /// A single wait of this length in D state, for a thing without a known holder, is more than a crowd in front of a lock.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// Long waits in D state whose end was not seen, by what they were for.
-pub(super) fn all(ev: &Evidence<'_>, tasks: &[Task], own: &OwnWork<'_, '_>) -> Vec<(Cause, Waits)> {
+pub(super) fn all(ev: &Evidence<'_>, tasks: &[Task], own: &SelfInflicted<'_, '_>) -> Vec<(Cause, Waits)> {
     let users: BTreeSet<u32> = tasks.iter().filter(|task| !task.kthread).map(|task| task.pid).collect();
     let mut all: Vec<(Cause, Waits)> = Vec::new();
     for reported in ev.host_chains() {
         let chain = &reported.chain;
         // A chain with a known holder belongs to that holder. Data that a task writes out itself takes as long as its disk does.
         let [first, last] = chain.hops.as_slice() else { continue };
-        let nobody = last.reason == Reason::Open || last.detail == Detail::Thing(Thing::HolderNotSeen);
+        let nobody = last.reason == Reason::Open || last.detail == Detail::Target(WaitTarget::HolderNotSeen);
         let own_data = matches!(first.reason, Reason::Journal | Reason::Writeback | Reason::BlockIo);
         let heads: Waits = reported
             .heads

@@ -162,7 +162,7 @@ fn a_reader_of_what_somebody_makes_now_and_then_is_not_held_up() {
 }
 
 #[test]
-fn what_the_holder_computes_is_a_loss_of_another_tree_only() {
+fn lock_holder_on_cpu_holds_up_only_waiters_of_another_tree() {
     let computes = |ppid: u32| {
         let mut rec = host(1, 600, 2);
         let holds =

@@ -16,14 +16,12 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command};
 
 use super::{RULE, WORTH_IT};
+use crate::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::memory::limit::{RAISED, file_of, files, with_others_by, with_what_fills_it};
 use crate::memory::loss::{Limited, Miss, is_v1, limit_of};
 use crate::memory::stacks::LIMIT_RECLAIM;
 use crate::{Evidence, cpu::spread, names, wait_reasons};
-
-/// Levels of cgroups that are searched.
-const MAX_DEPTH: usize = 64;
 
 /// Timelines, with the stacks that show what a wait was for.
 fn timelines<'r>(ev: &Evidence<'r>) -> Result<&'r [Span], Missing> {
@@ -41,7 +39,7 @@ fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r S
 /// where no cgroup has a limit.
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let stacks = ev.stacks().clone();
-    let reclaims = |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(LIMIT_RECLAIM);
+    let reclaims = |span: &Span| wait_reasons::WaitContext::of(span, &stacks).passes(LIMIT_RECLAIM);
     match timelines(ev) {
         Ok(spans) => Ok(waits(ev, spans).next().is_some() || spans.iter().any(reclaims)),
         Err(missing) if ev.cgroups()?.iter().any(|group| limit_of(group).is_some()) => Err(missing),
@@ -379,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_held_is_known_without_what_tells_of_pages() {
+    fn tasks_held_above_memory_high_are_reported_without_cpu_samples() {
         let mut rec = host(&[(68, Some(64), None)], 1500, 0);
         rec.tables.memory = Some(vec![Memory { cgroup: 2, pid: 7, limit_reclaims: 1, ..Memory::default() }]);
         rec.tables.samples = None;

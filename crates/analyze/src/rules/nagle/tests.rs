@@ -40,7 +40,7 @@ fn read(pid: u32, at: u64, sent_before: u64, held_back: bool) -> Span {
 
 /// A client of the service 7 waits for that service.
 #[test]
-fn who_waits_above_such_a_wait_pays() {
+fn client_of_a_task_with_held_back_writes_pays() {
     use crate::rules::answer_fixture::answer_of;
     let both = |at| {
         let above = Waker { tgid: 7, ..answer_of(7, "checkout", 46 * MS, true) };

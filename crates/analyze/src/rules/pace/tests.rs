@@ -15,7 +15,7 @@ fn sleeps(rows: &[(bool, f64)], wait: f64) -> bool {
 }
 
 #[test]
-fn who_sleeps_though_it_is_late_does_not_hurry() {
+fn late_task_that_still_sleeps_does_not_hurry() {
     let after = |sleep_ns: u64, ns: u64, rests: bool| {
         let mut all = Sleeps { rests, ..Sleeps::default() };
         for _ in 0..5 {
@@ -45,7 +45,7 @@ fn tries_for_one_lock_are_one_wait_and_short_sleeps_do_not_make_up_for_it() {
 }
 
 #[test]
-fn who_was_not_seen_to_rest_has_no_rest() {
+fn waiter_never_seen_to_rest_has_no_rest() {
     let waits = |rests: bool| {
         let mut all = Sleeps { rests, ..Sleeps::default() };
         (0..3).for_each(|_| all.waited(200.0, false));
@@ -59,7 +59,7 @@ fn who_was_not_seen_to_rest_has_no_rest() {
 }
 
 #[test]
-fn what_it_was_not_seen_to_ask_for_may_be_news() {
+fn answers_without_a_request_count_only_if_a_third_have_one() {
     let answered = |asked: u64, others: u64| {
         let mut all = Answers::default();
         (0..asked).for_each(|_| all.note(&Span { asked: true, ..Span::default() }, 10));
@@ -73,7 +73,7 @@ fn what_it_was_not_seen_to_ask_for_may_be_news() {
 }
 
 #[test]
-fn who_rests_as_ever_keeps_no_pace_and_who_sleeps_less_after_a_wait_does() {
+fn steady_rests_keep_no_pace_and_shorter_sleeps_after_a_wait_do() {
     let [rests, paced] = [5.0, 0.5].map(|after| [(false, 5.0), (true, after)].repeat(4));
     assert!(sleeps(&rests, 20.0));
     assert!(!sleeps(&paced, 5.0));

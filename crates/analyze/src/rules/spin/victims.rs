@@ -25,10 +25,10 @@ pub(super) fn of(
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
-    let stood = ev.stood_for_quotas();
+    let throttled = ev.throttled_times();
     for (at, task) in fair.tasks().iter().enumerate() {
         if task.tgid != spinner.process.tgid && !ev.is_own(task.pid, task.tgid) && !task.kthread {
-            if !quota::holds(ev, stood, task) {
+            if !quota::holds(ev, throttled, task) {
                 others.insert(at);
             }
         } else if let Some(share) = shares.get(&task.pid) {

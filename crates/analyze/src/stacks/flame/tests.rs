@@ -92,7 +92,7 @@ fn a_command_is_as_wide_as_its_wall_time() {
 }
 
 #[test]
-fn what_was_before_the_command_began_is_left_out() {
+fn time_before_the_command_began_is_left_out() {
     let lines = fold(&recording(command(), vec![span(7, 0)], Vec::new()));
     assert_eq!(sum(&lines), 800 * MS);
     // The mixed part of the row was before the command's end; the wait and the 20 ms after it were not.
@@ -183,7 +183,7 @@ fn any_span() -> impl Strategy<Value = Span> {
 
 proptest! {
     #[test]
-    fn whatever_rows_say_the_widths_add_up(
+    fn widths_add_up_for_any_rows(
         spans in prop::collection::vec(any_span(), 0..20),
         samples in prop::collection::vec((7..9u32, any::<u64>(), "[;\\n ]?.{0,9}"), 0..9),
     ) {

@@ -128,7 +128,7 @@ fn all_waiters_of_a_lock_give_it_one_name() {
 }
 
 #[test]
-fn who_gave_a_lock_back_is_reported_only_by_a_stack_that_shows_it() {
+fn lock_release_site_is_reported_only_from_a_stack_that_shows_it() {
     let by = |text: &str| released_by(&frames(1, text).kernel).map(str::to_owned);
     assert_eq!(
         by("try_to_wake_up wake_up_q __mutex_unlock_slowpath mutex_unlock cgroup_kn_unlock"),

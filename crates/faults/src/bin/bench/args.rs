@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn invalid_command_line_is_refused() {
         for line in ["", "w x", "w 0", "w 5 50 1", "w --load x", "w --tool", "w --what 1", "w --pairs -1"] {
             assert!(parse(line).is_err(), "{line}");
         }

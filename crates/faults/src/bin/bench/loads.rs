@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_load_reported_is_found_among_other_output() {
+    fn cpu_time_of_a_load_is_found_among_other_output() {
         assert_eq!(reported("x\ncpu seconds: 1.25\n{\"schema\": 0}\n"), Some(1.25));
         assert_eq!(reported("cpu seconds: \n"), None);
         assert_eq!(reported(""), None);

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::Thing;
+use super::Object;
 use crate::clock;
 use crate::lock_chain::Plan;
 use crate::sys::kernel::Zeroes;
@@ -68,7 +68,7 @@ fn size_for(us: u64, per_us: u64) -> u64 {
     us.saturating_mul(per_us).clamp(PAGE as u64, AT_MOST).next_multiple_of(PAGE as u64)
 }
 
-impl Thing for AddressSpace {
+impl Object for AddressSpace {
     fn want(&self) -> io::Result<()> {
         if self.read && !self.healthy {
             // In the range whose protection changes: mprotect takes the lock of that VMA for writing, so a page fault there must take the

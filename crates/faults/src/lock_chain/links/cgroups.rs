@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Thing;
+use super::Object;
 use crate::lock_chain::Plan;
 
 /// Two groups between which the leaf moves, and a group that the waiter makes and removes.
@@ -26,7 +26,7 @@ impl Cgroups {
     }
 }
 
-impl Thing for Cgroups {
+impl Object for Cgroups {
     fn want(&self) -> io::Result<()> {
         fs::create_dir(&self.child)?;
         if self.healthy { self.rest() } else { Ok(()) }

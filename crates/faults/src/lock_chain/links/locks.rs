@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Taken, Thing};
+use super::{Object, Taken};
 use crate::sys::{self, futex};
 
 /// Memory for a lock: private to this process, or shared with its children.
@@ -50,7 +50,7 @@ impl Futex {
     }
 }
 
-impl Thing for Futex {
+impl Object for Futex {
     fn take(&self) -> io::Result<Taken<'_>> {
         self.lock();
         Ok(Taken::Nothing)
@@ -96,7 +96,7 @@ impl Pi {
     }
 }
 
-impl Thing for Pi {
+impl Object for Pi {
     fn take(&self) -> io::Result<Taken<'_>> {
         self.lock().map(|()| Taken::Nothing)
     }
@@ -148,7 +148,7 @@ fn check(errno: libc::c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-impl Thing for Pthread {
+impl Object for Pthread {
     fn take(&self) -> io::Result<Taken<'_>> {
         self.lock().map(|()| Taken::Nothing)
     }
@@ -167,7 +167,7 @@ impl Thing for Pthread {
 #[derive(Default)]
 pub struct Std(Mutex<()>);
 
-impl Thing for Std {
+impl Object for Std {
     fn take(&self) -> io::Result<Taken<'_>> {
         let guard = self.0.lock().map_err(|_| io::Error::other("a holder died"))?;
         Ok(Taken::Guard { _until_dropped: guard })

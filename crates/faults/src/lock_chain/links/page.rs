@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Taken, Thing};
+use super::{Object, Taken};
 use crate::sys::userfault::MissingPage;
 
 /// Missing until the thread below provides it.
@@ -14,7 +14,7 @@ impl Page {
     }
 }
 
-impl Thing for Page {
+impl Object for Page {
     fn want(&self) -> io::Result<()> {
         self.0.touch();
         Ok(())

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use super::{Taken, Thing, veth};
+use super::{Object, Taken, veth};
 use crate::lock_chain::{Way, Wire};
 use crate::sys;
 use crate::sys::ring::Ring;
@@ -103,7 +103,7 @@ fn through_ring(fd: &OwnedFd) -> io::Result<()> {
     })
 }
 
-impl Thing for Peer {
+impl Object for Peer {
     fn want(&self) -> io::Result<()> {
         CAME_UNSEEN.set(false);
         match (self.way, &self.set) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::{Taken, Thing};
+use super::{Object, Taken};
 use crate::sys::kernel;
 
 /// The two ends of the pipe or socket pair.
@@ -24,7 +24,7 @@ impl Relay {
     }
 }
 
-impl Thing for Relay {
+impl Object for Relay {
     fn want(&self) -> io::Result<()> {
         kernel::read_byte(&self.above)
     }

@@ -7,11 +7,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use super::Thing;
+use super::Object;
 use crate::sys::kernel;
 use crate::sys::userfault::MissingPage;
 
-fn missing(page: &dyn Thing) -> io::Result<&MissingPage> {
+fn missing(page: &dyn Object) -> io::Result<&MissingPage> {
     page.page().ok_or_else(|| io::Error::other("below a lock of the kernel there must be a page"))
 }
 
@@ -34,12 +34,12 @@ impl File {
     }
 }
 
-impl Thing for File {
+impl Object for File {
     fn want(&self) -> io::Result<()> {
         if self.read { kernel::seek_data(&self.file) } else { self.write() }
     }
 
-    fn enter(&self, page: &dyn Thing) -> io::Result<()> {
+    fn enter(&self, page: &dyn Object) -> io::Result<()> {
         // SAFETY: the page is mapped.
         unsafe { kernel::write_byte(&self.file, missing(page)?.at(), true) }
     }
@@ -66,12 +66,12 @@ impl Directory {
     }
 }
 
-impl Thing for Directory {
+impl Object for Directory {
     fn want(&self) -> io::Result<()> {
         kernel::swap_names(&self.dir, &self.names[0], &self.names[1])
     }
 
-    fn enter(&self, page: &dyn Thing) -> io::Result<()> {
+    fn enter(&self, page: &dyn Object) -> io::Result<()> {
         // SAFETY: the page is mapped, and only this thread reads it.
         unsafe { kernel::read_directory(&self.dir, missing(page)?.at()) }
     }
@@ -95,12 +95,12 @@ impl Pipe {
     }
 }
 
-impl Thing for Pipe {
+impl Object for Pipe {
     fn want(&self) -> io::Result<()> {
         kernel::bytes_in(&self.ends[0])
     }
 
-    fn enter(&self, page: &dyn Thing) -> io::Result<()> {
+    fn enter(&self, page: &dyn Object) -> io::Result<()> {
         // SAFETY: the page is mapped. A pipe holds more bytes than there are rounds.
         unsafe { kernel::write_byte(&self.ends[1], missing(page)?.at(), false) }
     }

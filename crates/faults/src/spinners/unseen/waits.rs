@@ -11,7 +11,7 @@ use crate::sys;
 
 /// How a thread waits for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Wait {
+pub enum UnseenWait {
     /// Compare two words and count the turns, without the processor's hint that this is a spin.
     NoPause,
     /// Read a word, burn time until the time stamp counter is past a deadline, read again.
@@ -24,17 +24,20 @@ pub enum Wait {
     TryLock,
 }
 
-impl Wait {
+impl UnseenWait {
     /// All of them.
-    pub const ALL: [Wait; 5] = [Wait::NoPause, Wait::Deadline, Wait::Usleep, Wait::Jit, Wait::TryLock];
+    pub const ALL: [UnseenWait; 5] =
+        [UnseenWait::NoPause, UnseenWait::Deadline, UnseenWait::Usleep, UnseenWait::Jit, UnseenWait::TryLock];
 
     pub(crate) fn gift(self) -> io::Result<Box<dyn Gift>> {
         Ok(match self {
-            Wait::NoPause => Box::new(Ring::default()),
-            Wait::Deadline => Box::new(Flag { word: Word::default(), spin: until_equal_with_deadlines }),
-            Wait::Usleep => Box::new(Flag { word: Word::default(), spin: until_equal_with_usleep }),
-            Wait::Jit => Box::new(Made::new()?),
-            Wait::TryLock => Box::new(Held::<Mutex>::default()),
+            UnseenWait::NoPause => Box::new(Ring::default()),
+            UnseenWait::Deadline => {
+                Box::new(Flag { word: Word::default(), spin: until_equal_with_deadlines })
+            }
+            UnseenWait::Usleep => Box::new(Flag { word: Word::default(), spin: until_equal_with_usleep }),
+            UnseenWait::Jit => Box::new(Made::new()?),
+            UnseenWait::TryLock => Box::new(Held::<Mutex>::default()),
         })
     }
 }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_cpus_hold_is_a_small_part() {
+    fn runs_held_by_all_cpus_are_at_most_an_eighth_of_the_entries() {
         for cpus in [1, 2, 64, 512, 2048] {
             let of = Runs::of(513..65536, cpus);
             assert!(of.each * cpus * 2 <= 65023 / 8, "{} by {cpus}", of.each);

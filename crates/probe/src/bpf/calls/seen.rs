@@ -63,7 +63,7 @@ pub struct Single {
 
 /// What the probe saw.
 #[derive(Debug, Default)]
-pub struct Raw {
+pub struct RawCalls {
     /// Sums of calls that ended.
     pub rows: Vec<Row>,
     /// Slow calls, calls whose stack was taken, and all that are open.

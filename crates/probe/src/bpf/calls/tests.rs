@@ -83,19 +83,19 @@ fn sleep(time: Duration) {
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, 0) };
 }
 
-fn rows<'s>(seen: &'s Raw, pid: u32, nr: u32, path: &str) -> Vec<&'s Row> {
+fn rows<'s>(seen: &'s RawCalls, pid: u32, nr: u32, path: &str) -> Vec<&'s Row> {
     let fits = |row: &&Row| row.pid == pid && row.nr == nr && row.path.as_deref() == Some(path);
     seen.rows.iter().filter(fits).collect()
 }
 
 /// (calls, errors) of one number on one path.
-fn counts(seen: &Raw, pid: u32, nr: u32, path: impl AsRef<Path>) -> (u64, u64) {
+fn counts(seen: &RawCalls, pid: u32, nr: u32, path: impl AsRef<Path>) -> (u64, u64) {
     let found = rows(seen, pid, nr, path.as_ref().to_str().unwrap());
     (found.iter().map(|r| r.count).sum(), found.iter().map(|r| r.errors).sum())
 }
 
 #[track_caller]
-fn expect(seen: &Raw, pid: u32, wanted: &[(u32, &str, u64)]) {
+fn expect(seen: &RawCalls, pid: u32, wanted: &[(u32, &str, u64)]) {
     for (nr, path, count) in wanted {
         let all: Vec<_> = seen.rows.iter().filter(|r| r.nr == *nr).map(|r| (&r.path, r.count)).collect();
         assert_eq!(counts(seen, pid, *nr, path).0, *count, "call {nr} on {path}: {all:?}");

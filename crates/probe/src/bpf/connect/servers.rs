@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_or_went_is_known_with_the_time_nobody_was_there() {
+    fn server_absence_is_summed_and_never_exceeds_the_window() {
         let (key, door) = door(mapped([127, 0, 0, 1]), 80, "web");
         let gone = connect_door { closed: 2, ended: 2, status: 256, absent_ns: 30, closed_ns: 60, ..door };
         let absent = |door, window| {

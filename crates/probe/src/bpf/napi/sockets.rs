@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_the_window_is_not_reported() {
+    fn socket_counts_from_before_the_window_are_not_reported() {
         assert!(reported(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 5, 100)]]).is_empty());
         let rows = reported(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 8, 130)]]);
         assert_eq!((rows[0].drops, rows[0].held_ns), (3, 120_000_000));

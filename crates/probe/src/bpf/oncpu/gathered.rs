@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_met_often_keeps_its_stack_and_every_sample_its_owner() {
+    fn hot_stack_is_mostly_kept_and_every_sample_stays_with_its_thread() {
         let mut gathered = Gathered { most: 100, ..Gathered::default() };
         let mut draws = 0x2545_f491_4f6c_dd1d_u64;
         let mut hot = 0;

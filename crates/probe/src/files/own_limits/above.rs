@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_not_reported_as_none() {
+    fn broken_read_of_hidden_limits_is_unclear_unless_a_limit_is_shown() {
         let broken = || Err(Missing::broken("it", "why"));
         let found = limits(Ok(None), true).with_what_is_above(SHOWN, broken);
         assert!(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_where_nothing_is_hidden() {
+    fn kernel_memory_is_not_read_where_no_limit_is_hidden() {
         let found = limits(Ok(None), false).with_what_is_above(SHOWN, || panic!("asked"));
         assert_eq!(found, limits(Ok(None), false));
     }

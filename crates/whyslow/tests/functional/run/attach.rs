@@ -50,7 +50,7 @@ fn root_the_window_ends_with_the_last_process() {
 }
 
 #[test]
-fn whom_nobody_can_attach_to_is_status_2_with_the_way_out() {
+fn unattachable_target_is_status_2_with_its_reason() {
     let beyond = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().to_owned();
     let mut dead = Command::new("true").spawn().unwrap();
     let zombie = dead.id().to_string();

@@ -15,14 +15,15 @@ const ORDER: &str = "WHYSLOW_TEST_BIRTHS";
 
 /// A command's name, the number of children that run it, and the CPU time of each by its own clock.
 #[derive(Debug, Clone)]
-struct Kind {
+struct Births {
     name: String,
     count: u64,
     us: u64,
 }
 
-fn drawn(draw: &mut Draw) -> Vec<Kind> {
-    let one = |_| Kind { name: draw.word(7), count: draw.between(1_500, 4_000), us: draw.between(120, 600) };
+fn drawn(draw: &mut Draw) -> Vec<Births> {
+    let one =
+        |_| Births { name: draw.word(7), count: draw.between(1_500, 4_000), us: draw.between(120, 600) };
     (0..3).map(one).collect()
 }
 
@@ -31,7 +32,7 @@ fn drawn(draw: &mut Draw) -> Vec<Kind> {
 #[ignore = "part of another test, in a process of its own"]
 fn it_makes_children() {
     let order = std::env::var(ORDER).unwrap();
-    let kinds: Vec<Kind> = order.split(',').map(kind).collect();
+    let kinds: Vec<Births> = order.split(',').map(kind).collect();
     let mut spent = vec![(0, 0); kinds.len()];
     let unnamed = shared();
     let mut left: Vec<u64> = kinds.iter().map(|kind| kind.count).collect();
@@ -52,15 +53,15 @@ fn it_makes_children() {
     }
 }
 
-fn kind(word: &str) -> Kind {
+fn kind(word: &str) -> Births {
     let mut words = word.split(' ');
     let mut next = || words.next().unwrap();
-    Kind { name: next().to_owned(), count: next().parse().unwrap(), us: next().parse().unwrap() }
+    Births { name: next().to_owned(), count: next().parse().unwrap(), us: next().parse().unwrap() }
 }
 
 /// A child that works for so long while its parent waits as in vfork(2), but with memory of its own. The kernel reports its cost to its
 /// parent: its own CPU clock at its end, and the part before it had its name.
-fn bear(kind: &Kind, unnamed: &AtomicU64) -> (u64, u64) {
+fn bear(kind: &Births, unnamed: &AtomicU64) -> (u64, u64) {
     let name = std::ffi::CString::new(kind.name.as_str()).unwrap();
     let flags = libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: without CLONE_VM as fork(2); the child makes system calls only.

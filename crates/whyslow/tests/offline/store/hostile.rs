@@ -82,7 +82,7 @@ fn foreign_files_are_named() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn fifos_devices_and_missing_paths_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     let name = CString::new(fifo.to_str().unwrap()).unwrap();

@@ -70,7 +70,7 @@ fn a_folder_packed_again_by_hand_is_the_same_recording() {
 }
 
 #[test]
-fn what_was_deleted_from_a_folder_is_missing() {
+fn files_deleted_from_a_folder_are_reported_missing() {
     let rec = sample::recording(50, 9);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.why");
@@ -139,7 +139,7 @@ fn a_tree_of_copies_is_a_host() {
 }
 
 #[test]
-fn what_was_torn_stays_torn_when_it_is_saved_again() {
+fn torn_recording_stays_torn_after_another_save() {
     let rec = Recording { torn: Some("the file ends early".to_owned()), ..Recording::default() };
     assert_eq!(through_file(&rec), rec);
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use whyslow_faults::host::Calm;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, thresholds};
+use whyslow_faults::{Draw, FaultKind, Fence, Form, Scenario, Wrong, thresholds};
 
 use crate::advice::shows::{Shown, shows};
 
@@ -18,7 +18,7 @@ use crate::advice::shows::{Shown, shows};
 const APART: Duration = Duration::from_secs(1);
 
 /// One fault, and the checks of its finding.
-pub struct Checked(pub Kind);
+pub struct Checked(pub FaultKind);
 
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,12 +27,12 @@ impl fmt::Display for Checked {
 }
 
 /// Run it as a test.
-pub fn run(kind: Kind) {
+pub fn run(kind: FaultKind) {
     let cell = Checked(kind);
     rounds::run_judged(&cell, &crate::kept_in("advice"), |draw, label| made(kind, draw, label));
 }
 
-fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
+fn made(kind: FaultKind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let fence = Fence::enter()?;
     let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, Form::Fault, draw)?;
     scenario.work_without(thresholds::WITHOUT);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use whyslow_faults::Kind;
+use whyslow_faults::FaultKind;
 use whyslow_faults::rounds::say;
 
 use crate::advice::fault::pasted;
@@ -140,7 +140,7 @@ fn row_of(check: &Given) -> Option<&'static Row> {
 }
 
 fn is_made(check: &Given) -> bool {
-    Kind::ALL.iter().any(|kind| kind.rule() == check.rule)
+    FaultKind::ALL.iter().any(|kind| kind.rule() == check.rule)
 }
 
 /// Why this host cannot run it.

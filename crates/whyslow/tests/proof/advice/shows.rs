@@ -1,7 +1,7 @@
 //! Whether the output of a check shows what its finding says. No I/O.
 
 use serde_json::Value;
-use whyslow_faults::Kind;
+use whyslow_faults::FaultKind;
 
 /// A check that was run twice, a while apart.
 #[derive(Debug, Clone)]
@@ -15,20 +15,20 @@ pub struct Shown {
 }
 
 /// Whether the checks of a finding about this fault show the fault.
-pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
+pub fn shows(kind: FaultKind, finding: &Value, all: &[Shown]) -> Result<(), String> {
     let shown = match (kind, all) {
-        (Kind::MemoryLimit, [shown, filled]) if is_filled(&filled.after) => shown,
-        (Kind::MemoryLimit, _) => return Err(format!("what fills it is not shown: {all:?}")),
+        (FaultKind::MemoryLimit, [shown, filled]) if is_filled(&filled.after) => shown,
+        (FaultKind::MemoryLimit, _) => return Err(format!("what fills it is not shown: {all:?}")),
         (_, [shown]) => shown,
         _ => return Err(format!("{} checks", all.len())),
     };
     match kind {
-        Kind::CpuQuota => rises(shown, "nr_throttled"),
-        Kind::MemoryLimit => rises(shown, named(finding)),
-        Kind::SwapIn => rises(shown, named(finding)).and_then(|()| rises(shown, "pswpin")),
-        Kind::CpuPinned => is_its_mask(finding, shown),
-        Kind::BlkioThrottle => is_its_limit(finding, shown),
-        Kind::ListenOverflow => is_full(finding, shown),
+        FaultKind::CpuQuota => rises(shown, "nr_throttled"),
+        FaultKind::MemoryLimit => rises(shown, named(finding)),
+        FaultKind::SwapIn => rises(shown, named(finding)).and_then(|()| rises(shown, "pswpin")),
+        FaultKind::CpuPinned => is_its_mask(finding, shown),
+        FaultKind::BlkioThrottle => is_its_limit(finding, shown),
+        FaultKind::ListenOverflow => is_full(finding, shown),
     }
 }
 
@@ -109,52 +109,52 @@ mod tests {
 
     use super::*;
 
-    fn shown(kind: Kind, before: &str, after: &str) -> Vec<Shown> {
+    fn shown(kind: FaultKind, before: &str, after: &str) -> Vec<Shown> {
         let one = |before: &str, after: &str| Shown {
             line: String::new(),
             before: before.to_owned(),
             after: after.to_owned(),
         };
-        let filled = (kind == Kind::MemoryLimit).then(|| one("", "anon 1\nfile 4096\n"));
+        let filled = (kind == FaultKind::MemoryLimit).then(|| one("", "anon 1\nfile 4096\n"));
         [one(before, after)].into_iter().chain(filled).collect()
     }
 
     #[test]
     fn a_limit_of_which_it_is_not_shown_what_fills_it_is_not_shown() {
-        let kind = Kind::MemoryLimit;
+        let kind = FaultKind::MemoryLimit;
         let mut all = shown(kind, "workingset_refault_file 1", "workingset_refault_file 9");
         assert_eq!(shows(kind, &reported(kind), &all), Ok(()));
         all[1].after = "anon 1\nfile 0\n".to_owned();
         assert!(shows(kind, &reported(kind), &all).is_err());
     }
 
-    fn reported(kind: Kind) -> Value {
+    fn reported(kind: FaultKind) -> Value {
         match kind {
-            Kind::CpuPinned => json!({"culprit": {"id": "cpu1"}}),
-            Kind::BlkioThrottle => json!({"fixes": [{"text": "raise it (undo: echo '254:0 99' > /x)"}]}),
-            Kind::ListenOverflow => json!({"fixes": [{"text": "raise the backlog (now 16)"}]}),
-            Kind::MemoryLimit => json!({"check": [{"text": "workingset_refault_file rises"}]}),
-            Kind::SwapIn => json!({"check": [{"text": "pgmajfault rises, and so does pswpin"}]}),
-            Kind::CpuQuota => json!({}),
+            FaultKind::CpuPinned => json!({"culprit": {"id": "cpu1"}}),
+            FaultKind::BlkioThrottle => json!({"fixes": [{"text": "raise it (undo: echo '254:0 99' > /x)"}]}),
+            FaultKind::ListenOverflow => json!({"fixes": [{"text": "raise the backlog (now 16)"}]}),
+            FaultKind::MemoryLimit => json!({"check": [{"text": "workingset_refault_file rises"}]}),
+            FaultKind::SwapIn => json!({"check": [{"text": "pgmajfault rises, and so does pswpin"}]}),
+            FaultKind::CpuQuota => json!({}),
         }
     }
 
     #[test]
-    fn what_shows_it_is_distinguished_from_what_does_not() {
+    fn check_output_passes_only_if_it_shows_the_fault() {
         let listen =
             |queued: u64, drops: u64| format!("State\nLISTEN {queued} 16 *:1 *:*\n skmem:(r0,f0,d{drops})\n");
         let cases = [
-            (Kind::CpuQuota, "nr_throttled 1".to_owned(), "nr_throttled 2".to_owned()),
+            (FaultKind::CpuQuota, "nr_throttled 1".to_owned(), "nr_throttled 2".to_owned()),
             (
-                Kind::MemoryLimit,
+                FaultKind::MemoryLimit,
                 "workingset_refault_file 1".to_owned(),
                 "workingset_refault_file 9".to_owned(),
             ),
-            (Kind::SwapIn, "pgmajfault 1\npswpin 1".to_owned(), "pgmajfault 2\npswpin 2".to_owned()),
-            (Kind::CpuPinned, String::new(), "pid 7's current affinity list: 1\n".to_owned()),
-            (Kind::BlkioThrottle, String::new(), "254:0 99\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
-            (Kind::ListenOverflow, listen(17, 1), listen(17, 2)),
-            (Kind::ListenOverflow, listen(3, 1), listen(4, 2)),
+            (FaultKind::SwapIn, "pgmajfault 1\npswpin 1".to_owned(), "pgmajfault 2\npswpin 2".to_owned()),
+            (FaultKind::CpuPinned, String::new(), "pid 7's current affinity list: 1\n".to_owned()),
+            (FaultKind::BlkioThrottle, String::new(), "254:0 99\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
+            (FaultKind::ListenOverflow, listen(17, 1), listen(17, 2)),
+            (FaultKind::ListenOverflow, listen(3, 1), listen(4, 2)),
         ];
         for (kind, before, after) in cases {
             assert_eq!(shows(kind, &reported(kind), &shown(kind, &before, &after)), Ok(()), "{kind:?}");
@@ -162,15 +162,15 @@ mod tests {
             assert!(shows(kind, &reported(kind), &[]).is_err(), "{kind:?}");
             assert!(
                 shows(kind, &reported(kind), &shown(kind, &after, &before)).is_err()
-                    || kind == Kind::ListenOverflow
+                    || kind == FaultKind::ListenOverflow
             );
         }
         let other = [
-            (Kind::CpuPinned, "pid 7's current affinity list: 0,1\n".to_owned()),
-            (Kind::BlkioThrottle, "254:0 98\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
-            (Kind::BlkioThrottle, "254:0 99\nNAME MAJ:MIN\nvda 254:16\n".to_owned()),
-            (Kind::ListenOverflow, listen(3, 2)),
-            (Kind::ListenOverflow, listen(17, 0)),
+            (FaultKind::CpuPinned, "pid 7's current affinity list: 0,1\n".to_owned()),
+            (FaultKind::BlkioThrottle, "254:0 98\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
+            (FaultKind::BlkioThrottle, "254:0 99\nNAME MAJ:MIN\nvda 254:16\n".to_owned()),
+            (FaultKind::ListenOverflow, listen(3, 2)),
+            (FaultKind::ListenOverflow, listen(17, 0)),
         ];
         for (kind, after) in other {
             assert!(shows(kind, &reported(kind), &shown(kind, &after, &after)).is_err(), "{kind:?}: {after}");

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_or_something_else_does_not_pass() {
+    fn missing_or_wrong_functions_and_callers_do_not_pass() {
         let right: [&[&str]; 2] = [&["a", "b", "c", "main"], &["x", "y", "z", "main"]];
         assert_eq!(judge(&expected(), &said([0.6, 0.3], right)), Ok(()));
         assert!(judge(&expected(), &Said { document: Value::Null, samples: Vec::new() }).is_err(), "echo");

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_has_an_address() {
+    fn unanswered_wait_passes_only_with_the_right_act_and_full_time() {
         let vain = Vain { to: "127.0.0.1:53".to_owned(), waited_s: 0.8, connects: false };
         let to = |act: &str, time_s: f64| {
             let peer = json!({"peer": {"address": "127.0.0.1:53", "act": act}});

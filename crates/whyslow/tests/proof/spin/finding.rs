@@ -78,7 +78,7 @@ fn an_accusation_is_read_by_the_names_of_the_contract() {
 }
 
 #[test]
-fn who_cannot_tell_is_spelt_as_whyslow_spells_it() {
+fn spelling_of_cannot_tell_matches_the_model() {
     let spelt = serde_json::to_value(whyslow_model::Kind::CannotTell).unwrap();
     assert_eq!(spelt, CANNOT_TELL);
 }

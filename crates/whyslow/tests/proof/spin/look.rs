@@ -9,7 +9,7 @@ use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::report_checks::Sight;
 use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
-use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
+use whyslow_faults::spinners::{Meter, Program, Running, Shape, SpinWait};
 use whyslow_faults::{Draw, Fence};
 
 use crate::spin::cell::Cell;
@@ -105,5 +105,5 @@ fn look_at(
 /// almost no CPU time in the crowd's group, and a program that spins only when it has no work always has some there: neither would spin. Of
 /// the samples of a program whose calls find nothing, one in twenty shows a result: of the 60 samples that it gets there, too few.
 fn has_its_own_group(program: Program) -> bool {
-    matches!(program, Program::Erlang(_) | Program::Wait(Wait::Yield | Wait::Epoll | Wait::Recv))
+    matches!(program, Program::Erlang(_) | Program::Wait(SpinWait::Yield | SpinWait::Epoll | SpinWait::Recv))
 }

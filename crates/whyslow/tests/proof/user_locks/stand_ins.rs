@@ -92,7 +92,7 @@ fn told(plan: &Plan, who: &str) -> Value {
 }
 
 #[test]
-fn who_tells_the_truth_passes() {
+fn truthful_document_passes() {
     for plan in plans() {
         let document = told(&plan, &plan.names[1]);
         assert_eq!(judge(&made(plan, document)), Verdict::Passed);
@@ -100,7 +100,7 @@ fn who_tells_the_truth_passes() {
 }
 
 #[test]
-fn who_accuses_an_innocent_fails() {
+fn document_that_accuses_an_innocent_task_fails() {
     for plan in plans() {
         let document = told(&plan, "innocent");
         assert!(matches!(judge(&made(plan.clone(), document)), Verdict::Wrong(_)), "{plan:?}");
@@ -110,7 +110,7 @@ fn who_accuses_an_innocent_fails() {
 /// A third of the wait is reported: an answer that says that its end was not visible is repeated, and has not passed; an answer that just
 /// reports less is wrong.
 #[test]
-fn who_says_what_it_did_not_see_is_asked_again() {
+fn answer_that_admits_an_unseen_waker_is_asked_again() {
     for plan in plans().into_iter().filter(|plan| matches!(plan.shape, Shape::Hold(..)) && !plan.lasts) {
         let mut less = told(&plan, &plan.names[1]);
         less["wall"]["parts"][0]["parts"][0]["time_s"] = json!(1.3);
@@ -124,7 +124,7 @@ fn who_says_what_it_did_not_see_is_asked_again() {
 }
 
 #[test]
-fn who_says_nothing_fails() {
+fn document_that_reports_nothing_fails() {
     for plan in plans() {
         let document = json!({ "window_s": 2.0, "wall": { "wall_s": 2.5, "parts": [] }, "chains": [] });
         assert!(matches!(judge(&made(plan.clone(), document)), Verdict::Wrong(_)), "{plan:?}");
@@ -132,7 +132,7 @@ fn who_says_nothing_fails() {
 }
 
 #[test]
-fn who_names_no_cause_or_another_fails() {
+fn missing_short_or_misattributed_cause_fails() {
     let is_held = |plan: &Plan| matches!(plan.shape, Shape::Hold(_, does) if does != Meanwhile::Computes);
     for plan in plans().into_iter().filter(|plan| plan.lasts && is_held(plan)) {
         let wrong = |change: fn(&mut Value)| {

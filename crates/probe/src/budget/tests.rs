@@ -8,16 +8,16 @@ fn limits(left: Option<u64>, cpus: Option<f64>) -> OwnLimits {
     OwnLimits { memory: Ok(memory), cpu: Ok(cpu), hides_memory: false, hides_cpu: false }
 }
 
-fn fit(left: Option<u64>, cpus: Option<f64>) -> Fit {
-    Fit::into(&limits(left, cpus), 200, false).unwrap()
+fn budget(left: Option<u64>, cpus: Option<f64>) -> MapBudget {
+    MapBudget::into(&limits(left, cpus), 200, false).unwrap()
 }
 
 #[test]
 fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
     for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(180 * MIB), Some(0.5))] {
-        let fit = fit(left, cpus);
-        assert_eq!(fit, Fit::default());
-        assert_eq!((fit.notes(false), fit.warning()), (Vec::new(), None));
+        let budget = budget(left, cpus);
+        assert_eq!(budget, MapBudget::default());
+        assert_eq!((budget.notes(false), budget.warning()), (Vec::new(), None));
     }
 }
 
@@ -25,24 +25,24 @@ fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
 fn for_a_memory_limit_that_cannot_be_read_tables_are_made_smaller_and_that_is_said() {
     let unclear = |what| Missing::unclear(what, "y");
     let unknown = OwnLimits { memory: Err(unclear("m")), cpu: Err(unclear("c")), ..limits(None, None) };
-    let fit = Fit::into(&unknown, 200, true).unwrap();
-    assert_eq!((fit.halvings, &fit.thrift), (HALVINGS_WHEN_UNKNOWN, &None));
-    assert!(need(fit.halvings, 200, false) <= 64 * MIB);
-    let notes = fit.notes(false);
+    let budget = MapBudget::into(&unknown, 200, true).unwrap();
+    assert_eq!((budget.halvings, &budget.thrift), (HALVINGS_WHEN_UNKNOWN, &None));
+    assert!(need(budget.halvings, 200, false) <= 64 * MIB);
+    let notes = budget.notes(false);
     let [Missing::Skipped { what, reason }, memory, cpu] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!((what.as_str(), memory, cpu), ("a part of the tables", &unclear("m"), &unclear("c")));
     assert!(reason.contains("memory limit that cannot be read; each table has 1/8"), "{reason}");
-    let said = fit.warning().expect("a killed whyslow has no other place to report it");
+    let said = budget.warning().expect("a killed whyslow has no other place to report it");
     assert!(said.contains(&unclear("m").to_string()) && !said.contains(&unclear("c").to_string()), "{said}");
     let scarce = OwnLimits { cpu: limits(None, Some(0.1)).cpu, ..unknown };
-    let notes = Fit::into(&scarce, 200, true).unwrap().notes(false);
+    let notes = MapBudget::into(&scarce, 200, true).unwrap().notes(false);
     assert!(notes.contains(&unclear("m")) && notes.iter().any(|note| note.what() == "a part of the tables"));
 }
 
 #[test]
 fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
-    assert_eq!(fit(Some(110 * MIB), None).halvings, 1);
-    let tight = fit(Some(53 * MIB), None);
+    assert_eq!(budget(Some(110 * MIB), None).halvings, 1);
+    let tight = budget(Some(53 * MIB), None);
     assert_eq!(tight.halvings, 3);
     let notes = tight.notes(false);
     let [Missing::Skipped { what, reason }] = &notes[..] else { panic!("{notes:?}") };
@@ -51,7 +51,10 @@ fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
     {
         assert!(reason.contains(word), "{word}: {reason}");
     }
-    assert!(Fit::into(&limits(Some(53 * MIB), None), 200, true).unwrap().halvings > 3, "`run` needs more");
+    assert!(
+        MapBudget::into(&limits(Some(53 * MIB), None), 200, true).unwrap().halvings > 3,
+        "`run` needs more"
+    );
 }
 
 /// Memory used in the group may be page cache.
@@ -59,9 +62,9 @@ fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
 fn under_a_limit_that_no_file_shows_is_refused_only_what_the_limit_has_no_room_for() {
     let hidden = |limit, left| {
         let memory = MemoryLimit { cgroup: "/pod".into(), limit, left, is_hidden: true };
-        Fit::into(&OwnLimits { memory: Ok(Some(memory)), ..limits(None, None) }, 200, false)
+        MapBudget::into(&OwnLimits { memory: Ok(Some(memory)), ..limits(None, None) }, 200, false)
     };
-    assert_eq!(hidden(1 << 30, 900 * MIB), Ok(Fit::default()));
+    assert_eq!(hidden(1 << 30, 900 * MIB), Ok(MapBudget::default()));
     let full = hidden(100 * MIB, 0).unwrap();
     assert_eq!(full.halvings, MOST_HALVINGS);
     let said = full.warning().unwrap();
@@ -82,8 +85,8 @@ fn root_a_limit_above_our_cgroup_namespace_is_met_by_smaller_tables() {
     let reported = [false, true].map(|own_mounts| {
         in_group(&inside, || {
             enter_namespace(own_mounts);
-            match Fit::here(false) {
-                Ok(fit) => format!("{} halvings: {:?}", fit.halvings, fit.warning()),
+            match MapBudget::here(false) {
+                Ok(budget) => format!("{} halvings: {:?}", budget.halvings, budget.warning()),
                 Err(error) => error.to_string(),
             }
         })
@@ -114,18 +117,24 @@ fn enter_namespace(own_mounts: bool) {
 }
 
 #[test]
-fn what_does_not_fit_says_where_and_how_much_it_needs() {
-    let said = Fit::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
+fn too_small_memory_limit_error_names_cgroup_room_and_need() {
+    let said = MapBudget::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
     for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 44 MiB"] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    assert!(Fit::into(&limits(Some(0), None), u32::MAX, true).is_err());
-    assert!(Fit::into(&limits(Some(41 * MIB), None), u32::MAX, true).is_err(), "a crowd needs more places");
+    assert!(MapBudget::into(&limits(Some(0), None), u32::MAX, true).is_err());
+    let needs = |threads| {
+        (30..4096).find(|mib| MapBudget::into(&limits(Some(mib * MIB), None), threads, true).is_ok())
+    };
+    assert!(
+        needs(200).is_some() && needs(u32::MAX).is_none_or(|mib| Some(mib) > needs(200)),
+        "a crowd needs more places"
+    );
 }
 
 #[test]
 fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
-    let thrifty = fit(None, Some(0.1));
+    let thrifty = budget(None, Some(0.1));
     assert!(thrifty.thrift.is_some());
     let notes = thrifty.notes(false);
     let quota = "a CPU quota of 10 % of a CPU in cgroup /c: answers take longer";
@@ -139,11 +148,11 @@ fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
 
 #[test]
 fn both_limits_are_named() {
-    let both = fit(Some(53 * MIB), Some(0.1));
+    let both = budget(Some(53 * MIB), Some(0.1));
     assert_eq!(both.halvings, 3);
     let warning = both.warning().unwrap();
     assert!(warning.contains("memory limit") && warning.contains("CPU quota"), "{warning}");
-    let both = fit(Some(100 * MIB), Some(0.1));
+    let both = budget(Some(100 * MIB), Some(0.1));
     let said: Vec<String> = both.notes(false).iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|note| note.contains("memory limit")), "{said:?}");
     assert!(said.iter().any(|note| note.contains("CPU quota")), "{said:?}");

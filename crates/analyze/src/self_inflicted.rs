@@ -11,21 +11,20 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use whyslow_model::chain::Chain;
+use whyslow_model::syscall::PID_MAX_LIMIT;
 use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use self::written::{Bytes, Wrote};
-use crate::Evidence;
 use crate::graph::HostChain;
 use crate::hashing::{Seed, Set, Table};
 use crate::stacks::symbol;
+use crate::{Evidence, MAX_DEPTH};
 
 /// If others wrote less than this part of all, they change no wait by a tenth: such waits are the task's own.
 const OTHERS: f64 = 0.1;
-/// Linux assigns process ids below this (PID_MAX_LIMIT): ids above it stand for tasks outside our pid namespace.
-const PID_MAX_LIMIT: u32 = 4 << 20;
 /// The names of kernel threads that write what tasks have dirtied: fs/jbd2/journal.c, kernel/workqueue.c,
 /// fs/xfs/xfs_trans_ail.c, fs/btrfs/disk-io.c.
 const WRITERS: &[&str] = &["jbd2/", "kworker/", "xfsaild/", "btrfs-"];
@@ -49,8 +48,6 @@ const FLUSHES: &[&str] = &[
     "dio_aio_complete_work",
     "iomap_dio_complete_work",
 ];
-/// Generations that are searched for a parent: process trees are less deep, but torn rows can form a cycle.
-const DEEP: usize = 64;
 /// Waits for children and threads.
 const CHILDREN: &[Reason] = &[Reason::Child, Reason::Vfork, Reason::Thread];
 /// Waits that kernel threads end by writing what tasks have dirtied.
@@ -111,7 +108,7 @@ pub(crate) struct Foreign {
 }
 
 /// Relations between tasks, and what each wrote, in one recording.
-pub(crate) struct OwnWork<'e, 'r> {
+pub(crate) struct SelfInflicted<'e, 'r> {
     ev: &'e Evidence<'r>,
     /// By id; `None`: several tasks with different owners had the id.
     tasks: Table<u32, Option<&'r Task>>,
@@ -126,7 +123,7 @@ pub(crate) struct OwnWork<'e, 'r> {
     bytes: OnceCell<Bytes>,
 }
 
-impl<'e, 'r> OwnWork<'e, 'r> {
+impl<'e, 'r> SelfInflicted<'e, 'r> {
     pub fn of(ev: &'e Evidence<'r>) -> Self {
         let all = ev.recording().tables.tasks.as_deref().unwrap_or_default();
         let mut tasks: Table<u32, Option<&Task>> =
@@ -140,7 +137,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         let outside = outside.filter(|span| {
             span.pid > PID_MAX_LIMIT && WRITERS.iter().any(|begin| span.comm.starts_with(begin))
         });
-        OwnWork {
+        SelfInflicted {
             ev,
             outside: outside.map(|span| span.pid).filter(|pid| !tasks.contains_key(pid)).collect(),
             tasks,
@@ -289,7 +286,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             return Some(true);
         }
         let (mut at, of) = (self.sure_tgid(pid)?, self.sure_tgid(of)?);
-        for _ in 0..DEEP {
+        for _ in 0..MAX_DEPTH {
             if at == of {
                 return Some(true);
             }
@@ -366,5 +363,5 @@ pub(crate) fn blamed(mut chain: Chain, foreign: &Foreign) -> Chain {
 }
 
 #[cfg(test)]
-#[path = "own_work_tests.rs"]
+#[path = "self_inflicted_tests.rs"]
 mod tests;

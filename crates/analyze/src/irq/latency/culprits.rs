@@ -32,7 +32,7 @@ const SWITCHED_IN: [&str; 3] = ["__schedule", "finish_task_switch", "schedule_ta
 
 /// A thread that keeps interrupts off on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Keeper {
+pub(crate) struct LatencyCulprit {
     /// The CPU.
     pub cpu: u32,
     /// The function at the end of the gaps.
@@ -50,22 +50,22 @@ pub(crate) struct Keeper {
     pub times: Vec<(u64, u64)>,
 }
 
-/// A keeper whose gaps may be the hypervisor's.
+/// A culprit whose gaps may be the hypervisor's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    /// The keeper, if the gaps are the kernel's.
-    pub keeper: Keeper,
+    /// The culprit, if the gaps are the kernel's.
+    pub culprit: LatencyCulprit,
     /// Why it cannot be known.
     pub why: String,
 }
 
-/// The keepers, the longest first.
-pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
+/// The culprits, the longest first.
+pub(crate) fn culprits(rec: &Recording) -> Vec<LatencyCulprit> {
     judged(rec).0
 }
 
-/// The keepers, and the doubtful ones; the longest first.
-pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
+/// The culprits, and the doubtful ones; the longest first.
+pub(crate) fn judged(rec: &Recording) -> (Vec<LatencyCulprit>, Vec<Doubt>) {
     let stolen = Stolen::of(rec);
     let gaps: Vec<Gap> = rec.tables.gaps.iter().flatten().filter_map(own).collect();
     let mut by_place: BTreeMap<(u32, &str), Vec<&Gap>> = BTreeMap::new();
@@ -93,22 +93,22 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
             && held > OF_ITS_TIME * seen
             && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
     };
-    // Few hosts have keepers: the names of all tasks are made only on demand.
+    // Few hosts have culprits: the names of all tasks are made only on demand.
     let names = std::cell::LazyCell::new(|| ProcessNames::in_tables(&rec.tables));
     let (mut found, mut doubts) = (Vec::new(), Vec::new());
     for ((cpu, function), gaps) in by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps)) {
-        let keeper = keeper(cpu, function, &gaps);
-        let keeper = Keeper { who: names.shown(keeper.pid, &keeper.who), ..keeper };
+        let culprit = culprit(cpu, function, &gaps);
+        let culprit = LatencyCulprit { who: names.shown(culprit.pid, &culprit.who), ..culprit };
         match stolen.doubt(cpu, &gaps) {
-            Some(why) => doubts.push(Doubt { keeper, why }),
-            None => found.push(keeper),
+            Some(why) => doubts.push(Doubt { culprit, why }),
+            None => found.push(culprit),
         }
     }
-    let longest = |a: &Keeper, b: &Keeper| {
+    let longest = |a: &LatencyCulprit, b: &LatencyCulprit| {
         b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function)))
     };
     found.sort_by(longest);
-    doubts.sort_by(|a, b| longest(&a.keeper, &b.keeper));
+    doubts.sort_by(|a, b| longest(&a.culprit, &b.culprit));
     (found, doubts)
 }
 
@@ -127,7 +127,7 @@ fn sampled(rec: &Recording, function: &str, gaps: &[&Gap]) -> u64 {
     within.fold(0, |sum, sample| sum.saturating_add(sample.ns))
 }
 
-fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
+fn culprit(cpu: u32, function: &str, gaps: &[&Gap]) -> LatencyCulprit {
     let mut by_pid: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
     for gap in gaps {
         let sum = by_pid.entry(gap.pid).or_insert((0, &gap.comm));
@@ -135,7 +135,7 @@ fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
     }
     let (pid, who) =
         by_pid.iter().max_by_key(|(_, (ns, _))| *ns).map_or((0, ""), |(pid, (_, who))| (*pid, *who));
-    Keeper {
+    LatencyCulprit {
         cpu,
         function: function.to_owned(),
         pid,
@@ -163,21 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn whose_time_is_all_gaps_keeps_interrupts_off() {
+    fn function_seen_mostly_in_gaps_keeps_interrupts_off() {
         let mut rec = host();
         rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
         rec.tables.samples = Some(sampled_ms(50));
-        let found = keepers(&rec);
+        let found = culprits(&rec);
         assert_eq!((found.len(), found[0].cpu, found[0].function.as_str()), (1, 1, "sort_rows"));
         assert_eq!((found[0].pid, found[0].count, found[0].total), (9, 5, Duration::from_millis(100)));
     }
 
     #[test]
-    fn who_is_mostly_sampled_in_time_is_only_stopped_by_others() {
+    fn function_seen_mostly_outside_gaps_keeps_no_interrupts_off() {
         let mut rec = host();
         rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
         rec.tables.samples = Some(sampled_ms(800));
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
     }
 
     #[test]
@@ -186,15 +186,15 @@ mod tests {
         rec.tables.gaps = Some(
             [vec![gap(1, 9, &OFF[..2]); 9], vec![gap(1, 0, &OFF); 9], vec![gap(1, 9, &OFF); 2]].concat(),
         );
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
     }
 
     #[test]
-    fn who_was_stopped_elsewhere_than_where_interrupts_are_let_in_did_not_keep_them_out() {
+    fn gap_not_behind_an_interrupt_enabling_instruction_accuses_no_thread() {
         let mut rec = host();
         let reported = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
         rec.tables.gaps = Some(vec![reported(false); 9]);
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
         // Other places stop, too; these interrupts were let in, and the machine is a real one.
         rec.tables.gaps = Some([vec![reported(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
@@ -203,11 +203,11 @@ mod tests {
             name: "proc/cpuinfo".into(),
             bytes: info,
         });
-        assert_eq!(keepers(&rec).len(), 1);
+        assert_eq!(culprits(&rec).len(), 1);
     }
 
     #[test]
-    fn what_the_hypervisor_took_is_nobodys() {
+    fn time_stolen_by_the_hypervisor_is_charged_to_no_culprit() {
         let mut rec = host();
         let reported = |stolen_ms: u64| Gap {
             let_in: Some(true),
@@ -230,24 +230,24 @@ mod tests {
         rec.tables.gaps = Some([vec![kept; 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         let (found, doubts) = judged(&rec);
         assert_eq!((found, doubts.len()), (vec![], 1));
-        assert_eq!((doubts[0].keeper.function.as_str(), doubts[0].keeper.count), ("sort_rows", 5));
+        assert_eq!((doubts[0].culprit.function.as_str(), doubts[0].culprit.count), ("sort_rows", 5));
     }
 
     #[test]
-    fn who_was_just_switched_in_kept_nothing_out() {
+    fn thread_just_switched_in_keeps_no_interrupts_off() {
         let mut rec = host();
         let switched =
             ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "__schedule", "rcu_gp_kthread"];
         rec.tables.gaps = Some(vec![Gap { let_in: Some(true), ..gap(1, 9, &switched) }; 9]);
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
     }
 
     #[test]
-    fn who_spins_waits_himself() {
+    fn spinning_thread_keeps_no_interrupts_off() {
         let mut rec = host();
         let spins = ["asm_sysvec_apic_timer_interrupt", "smp_call_function_single", "vfs_read"];
         rec.tables.gaps = Some(vec![gap(1, 9, &spins); 9]);
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
     }
 
     #[test]
@@ -255,6 +255,6 @@ mod tests {
         let mut rec = host();
         rec.tables.gaps = Some([vec![gap(1, 7, &OFF[..2]); 20], vec![gap(1, 9, &OFF); 3]].concat());
         rec.tables.samples = Some(sampled_ms(30));
-        assert_eq!(keepers(&rec), []);
+        assert_eq!(culprits(&rec), []);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::other_ends_tests::{Holder, await_call};
 use super::*;
 
-/// So long that no pause counts as one before the next attempt (`REFUSED_PAUSE`).
+/// So long that no pause counts as one before the next attempt (`RETRY_PAUSE`).
 const NAP: Duration = Duration::from_millis(15);
 const NANOSLEEP: [u32; 2] = [35, 230];
 

@@ -8,7 +8,7 @@ use whyslow_model::table::Disk;
 use whyslow_model::timeline::{Context, Span};
 use whyslow_model::wait::Reason;
 
-use super::{OTHERS, OwnWork, Writer, any};
+use super::{OTHERS, SelfInflicted, Writer, any};
 use crate::graph::HostChain;
 use crate::hashing::Set;
 use crate::stacks::symbol;
@@ -80,7 +80,7 @@ pub(super) struct Bytes {
     unknown: Set<u32>,
 }
 
-impl OwnWork<'_, '_> {
+impl SelfInflicted<'_, '_> {
     /// Whether a wait was for data alone. Metadata is written through the journal, and no task's bytes count it: a wait for the journal, at
     /// any hop, is not for data.
     pub(super) fn is_for_data(&self, reported: &HostChain<'_>) -> bool {

@@ -26,7 +26,7 @@ struct Life {
 
 /// Waits that are alike: of one task, for one thing, ended by tasks of one name.
 #[derive(PartialEq, Eq, Hash)]
-struct Kind {
+struct WaitKey {
     pid: u32,
     state: u32,
     stack: Option<u32>,
@@ -39,14 +39,14 @@ struct Kind {
 /// Rows that stand for others, by their place.
 #[derive(Default)]
 struct Standing {
-    alike: HashMap<Kind, usize>,
+    alike: HashMap<WaitKey, usize>,
     of_task: HashMap<(u32, u32), usize>,
     forced: usize,
 }
 
 impl Rows {
     /// Drop lives and waits until half of the rows are left. The exit of a dropped life has its sums.
-    pub(super) fn coarsen(&mut self) {
+    pub(super) fn compact(&mut self) {
         let (mut lives, life_of) = self.lives();
         choose(&mut lives);
         let bound = self.bound(&lives, &life_of);
@@ -151,12 +151,12 @@ impl Rows {
         }
     }
 
-    fn kind(&self, row: &SpanRow) -> Kind {
+    fn kind(&self, row: &SpanRow) -> WaitKey {
         let span = &row.span;
         let waker = self.wakes.get(&(span.pid, span.key)).filter(|_| span.woken != 0);
         let named = waker
             .map(|wake| if wake.comm[0] == 0 { self.name_of(wake.waker).copied() } else { Some(wake.comm) });
-        Kind {
+        WaitKey {
             pid: span.pid,
             state: span.state,
             stack: row.stack,

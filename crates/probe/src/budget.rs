@@ -45,7 +45,7 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
 /// How large the tables are, and which probes run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Fit {
+pub struct MapBudget {
     /// How often each table is halved.
     pub(crate) halvings: u32,
     /// Probes that few users need are left out, for this reason.
@@ -63,24 +63,24 @@ pub struct Fit {
     "the memory limit of cgroup {cgroup} ({limit}) leaves {left}, and whyslow needs at least {needed} there: it would be \
      killed; the way out is to raise that limit, or to start whyslow in another cgroup"
 )]
-pub struct DoesNotFit {
+pub struct OverBudget {
     cgroup: String,
     limit: Bytes,
     left: Bytes,
     needed: Bytes,
 }
 
-impl DoesNotFit {
+impl OverBudget {
     /// It would fit if other processes there used less.
     fn may_pass(&self) -> bool {
         self.needed <= self.limit
     }
 }
 
-impl Fit {
-    /// The fit for the limits of this process. `follows`: the system calls of followed tasks are reported as well. While other processes
+impl MapBudget {
+    /// The budget under the limits of this process. `follows`: the system calls of followed tasks are reported as well. While other processes
     /// use the memory that is needed, it waits for a while.
-    pub fn here(follows: bool) -> Result<Self, DoesNotFit> {
+    pub fn here(follows: bool) -> Result<Self, OverBudget> {
         let until = Instant::now() + GIVEN_BACK_WITHIN;
         loop {
             match Self::into(&OwnLimits::read(), shared::threads(), follows) {
@@ -90,30 +90,30 @@ impl Fit {
         }
     }
 
-    fn into(limits: &OwnLimits, threads: u32, follows: bool) -> Result<Self, DoesNotFit> {
-        let mut fit = Fit {
+    fn into(limits: &OwnLimits, threads: u32, follows: bool) -> Result<Self, OverBudget> {
+        let mut budget = MapBudget {
             unknown_memory: limits.memory.as_ref().err().cloned(),
             unknown_cpu: limits.cpu.as_ref().err().cloned(),
-            ..Fit::default()
+            ..MapBudget::default()
         };
         match &limits.memory {
-            Ok(Some(memory)) => fit.shrink(memory, threads, follows)?,
+            Ok(Some(memory)) => budget.shrink(memory, threads, follows)?,
             Ok(None) => {}
-            Err(_) => fit.be_careful(),
+            Err(_) => budget.be_careful(),
         }
         if let Ok(Some(cpu)) = &limits.cpu {
-            fit.save(cpu);
+            budget.save(cpu);
         }
-        Ok(fit)
+        Ok(budget)
     }
 
-    fn shrink(&mut self, memory: &MemoryLimit, threads: u32, follows: bool) -> Result<(), DoesNotFit> {
+    fn shrink(&mut self, memory: &MemoryLimit, threads: u32, follows: bool) -> Result<(), OverBudget> {
         let fits = |halvings: &u32| need(*halvings, threads, follows) <= memory.left;
         let least = need(MOST_HALVINGS, threads, follows);
         // Memory used under a hidden limit may be page cache, which can be reclaimed: refuse only what the limit itself has no room for.
         let may_fit = memory.is_hidden && least <= memory.limit;
         let fitting = (0..=MOST_HALVINGS).find(fits).or(may_fit.then_some(MOST_HALVINGS));
-        self.halvings = fitting.ok_or_else(|| DoesNotFit {
+        self.halvings = fitting.ok_or_else(|| OverBudget {
             cgroup: memory.cgroup.clone(),
             limit: Bytes(memory.limit),
             left: Bytes(memory.left),
@@ -143,9 +143,9 @@ impl Fit {
     }
 
     /// How often the tables of a window on the host are halved to fit into memory. An error: even the smallest do not fit.
-    pub(crate) fn halvings(limits: &OwnLimits) -> Result<u32, DoesNotFit> {
+    pub(crate) fn halvings(limits: &OwnLimits) -> Result<u32, OverBudget> {
         let limits = OwnLimits { cpu: Ok(None), ..limits.clone() };
-        Self::into(&limits, shared::threads(), false).map(|fit| fit.halvings)
+        Self::into(&limits, shared::threads(), false).map(|budget| budget.halvings)
     }
 
     /// With this part of a CPU the answer is late.

@@ -6,24 +6,24 @@ use serde::Serialize;
 
 use super::Reason;
 
-macro_rules! things {
+macro_rules! targets {
     ($($variant:ident $reason:ident $words:literal,)*) => {
         /// Things to wait for that have no name of their own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(rename_all = "kebab-case")]
-        pub enum Thing {
+        pub enum WaitTarget {
             $(#[doc = $words] $variant,)*
         }
 
-        impl Thing {
+        impl WaitTarget {
             /// All of them.
-            pub const ALL: &[Thing] = &[$(Thing::$variant),*];
+            pub const ALL: &[WaitTarget] = &[$(WaitTarget::$variant),*];
 
             /// Why a task that waits for it waits.
             #[must_use]
             pub const fn reason(self) -> Reason {
                 match self {
-                    $(Thing::$variant => Reason::$reason,)*
+                    $(WaitTarget::$variant => Reason::$reason,)*
                 }
             }
 
@@ -31,14 +31,14 @@ macro_rules! things {
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self {
-                    $(Thing::$variant => $words,)*
+                    $(WaitTarget::$variant => $words,)*
                 }
             }
         }
     };
 }
 
-things! {
+targets! {
     Cpu Runnable "a CPU",
     CpuQuota CpuQuota "its cgroup's CPU quota",
     MemoryLimit MemoryLimit "its cgroup's memory limit",
@@ -180,7 +180,7 @@ things! {
     ShortSleeps Unexplained "short sleeps, without a stack",
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for WaitTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words())
     }

@@ -136,7 +136,7 @@ fn a_sync_whose_stack_nobody_took_is_reported_by_its_call() {
 }
 
 #[test]
-fn who_fills_the_journal_of_others_is_named_with_his_part() {
+fn writer_that_fills_the_journal_is_named_with_its_part() {
     let found = lock_wait(&beside(syncs(), task(20, 6, "fio"), 0, 700));
     assert_eq!(found.len(), 1, "{found:?}");
     let culprit = found[0].culprit.clone().unwrap();
@@ -147,7 +147,7 @@ fn who_fills_the_journal_of_others_is_named_with_his_part() {
 }
 
 #[test]
-fn who_writes_next_to_nothing_is_not_named() {
+fn writer_of_next_to_nothing_is_not_named() {
     assert_eq!(lock_wait(&beside(syncs(), task(20, 6, "cron"), 0, 5)), vec![]);
 }
 
@@ -225,7 +225,7 @@ fn ones_own_writers_are_no_strangers_unless_they_were_set_apart() {
 }
 
 #[test]
-fn what_other_cgroups_wrote_to_that_disk_counts_though_nobody_saw_them() {
+fn disk_writes_of_a_cgroup_without_seen_tasks_make_it_the_culprit() {
     let mut rec = syncs();
     let disk = rec.tables.disk.as_mut().unwrap();
     let row = disk[0].clone();
@@ -309,7 +309,7 @@ fn a_wait_that_no_child_ended_is_not_ones_own() {
     let reported = ev.host_chains().iter().find(|reported| reported.head.pid == 40).unwrap();
     let whose = |chain: Chain| {
         let reported = HostChain { chain, heads: reported.heads.clone(), ..*reported };
-        OwnWork::of(&ev).whose(&reported)
+        SelfInflicted::of(&ev).whose(&reported)
     };
     assert_eq!(whose(reported.chain.clone()), Whose::Own);
     let tasks = reported.chain.tasks.iter().take(1).cloned().collect();
@@ -319,10 +319,10 @@ fn a_wait_that_no_child_ended_is_not_ones_own() {
 #[test]
 fn a_loop_of_parents_ends() {
     let rec = beside(syncs(), task(20, 20, "x"), 0, 700);
-    assert_eq!(OwnWork::of(&Evidence::of(&rec)).is_family(20, 10), Some(false));
+    assert_eq!(SelfInflicted::of(&Evidence::of(&rec)).is_family(20, 10), Some(false));
     let mut rec = syncs();
     rec.tables.tasks = Some(vec![task(10, 11, "a"), task(11, 10, "b")]);
-    assert_eq!(OwnWork::of(&Evidence::of(&rec)).is_below(10, 99), Some(false));
+    assert_eq!(SelfInflicted::of(&Evidence::of(&rec)).is_below(10, 99), Some(false));
 }
 
 /// Names with a common prefix (rbd1 and rbd10, sda and sdaa) are different disks.

@@ -1,0 +1,23 @@
+//! System calls by number, as rows report them, and the words of futexes. Numbers are those of x86-64
+//! (arch/x86/entry/syscalls/syscall_64.tbl): no other machine is recorded so far.
+
+/// futex(2).
+pub const FUTEX: u32 = 202;
+/// futex_wait(2), since 6.7: the value is its second argument.
+pub const FUTEX_WAIT: u32 = 455;
+/// wait4(2).
+pub const WAIT4: u32 = 61;
+/// waitid(2).
+pub const WAITID: u32 = 247;
+/// nanosleep(2) and clock_nanosleep(2).
+pub const SLEEPS: [u32; 2] = [35, 230];
+
+/// The kernel's own bits in a futex word: there are waiters, and the holder's thread id (include/uapi/linux/futex.h).
+pub const FUTEX_WAITERS: u32 = 1 << 31;
+/// The holder's thread id.
+pub const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+/// "Locked, with waiters" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
+/// others: the third state of Drepper's "Futexes are tricky".
+pub const CONTENDED: u32 = 2;
+/// Linux assigns process and thread ids below this (include/linux/threads.h).
+pub const PID_MAX_LIMIT: u32 = 4 << 20;
