@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use whyslow_model::resource::{self, Resource};
-use whyslow_model::{Bytes, Finding, Kind, Share, seconds};
+use whyslow_model::{Bytes, Finding, Kind, Share, counted, seconds};
 
 use crate::Evidence;
 use crate::parse::diskstats::DiskStat;
@@ -169,7 +169,8 @@ fn devices(ev: &Evidence<'_>) -> Vec<Resource> {
         name: one.name.clone(),
         amount: format!("{} in, {} out", rate(ev, one.rx_bytes), rate(ev, one.tx_bytes)),
         // The kernel counts frames of unknown protocols as dropped, too (LLDP, STP).
-        saturated: (one.errors > 0).then(|| format!("{} packets broken, dropped or of no use", one.errors)),
+        saturated: (one.errors > 0)
+            .then(|| format!("{} broken, dropped or of no use", counted(one.errors, "packet"))),
         errors: Some(one.errors),
         ..Resource::default()
     };

@@ -135,6 +135,7 @@ impl<'e, 'r> SelfInflicted<'e, 'r> {
         }
         let outside = ev.recording().tables.spans.iter().flatten();
         let outside = outside.filter(|span| {
+            // Ids above the kernel's limit stand for tasks outside our pid namespace.
             span.pid > PID_MAX_LIMIT && WRITERS.iter().any(|begin| span.comm.starts_with(begin))
         });
         SelfInflicted {

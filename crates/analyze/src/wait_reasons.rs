@@ -83,8 +83,8 @@ impl WaitKind {
         WaitKind { reason, detail, class }
     }
 
-    fn thing(thing: WaitTarget, class: Class) -> Self {
-        WaitKind::new(thing.reason(), thing.into(), class)
+    fn target(target: WaitTarget, class: Class) -> Self {
+        WaitKind::new(target.reason(), target.into(), class)
     }
 }
 

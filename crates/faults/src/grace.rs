@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_drives_grace_periods_is_seen_to_wait() {
+    fn root_rcu_thread_run_delay_is_readable_and_never_falls() {
         let before = driver_waited();
         assert!(before.is_some(), "no {DRIVERS:?} among pids {FIRST_PIDS:?}");
         let _ = period(Duration::from_secs(60));

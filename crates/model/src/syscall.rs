@@ -1,4 +1,4 @@
-//! System calls by number, as rows report them, and the words of futexes. Numbers are those of x86-64
+//! System calls by number, as rows report them, the words of futexes, and the range of ids. Numbers are those of x86-64
 //! (arch/x86/entry/syscalls/syscall_64.tbl): no other machine is recorded so far.
 
 /// futex(2).
@@ -12,9 +12,9 @@ pub const WAITID: u32 = 247;
 /// nanosleep(2) and clock_nanosleep(2).
 pub const SLEEPS: [u32; 2] = [35, 230];
 
-/// The kernel's own bits in a futex word: there are waiters, and the holder's thread id (include/uapi/linux/futex.h).
+/// Bit of a futex word that the kernel sets: there are waiters (include/uapi/linux/futex.h).
 pub const FUTEX_WAITERS: u32 = 1 << 31;
-/// The holder's thread id.
+/// Bits of such a word: the holder's thread id.
 pub const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 /// "Locked, with waiters" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
 /// others: the third state of Drepper's "Futexes are tricky".

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use whyslow_model::Missing;
 
-use crate::budget::MapBudget;
+use crate::budget::OwnBudget;
 use crate::files::own_limits::OwnLimits;
 use crate::pid_map::{OUTSIDE, Scope};
 use crate::probes::{Entry, Kernel, KernelTypes, LentMaps, Start, Traced, registry};
@@ -58,7 +58,7 @@ pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     capabilities.push(pid_namespace(Scope::of(root)));
     // Probes are loaded with tables of the size that a window would use: whole tables may not fit into our memory limit.
     let limits = OwnLimits::read();
-    bpf::map_sizes::halve(MapBudget::halvings(&limits).unwrap_or(bpf::map_sizes::MOST_HALVINGS));
+    bpf::map_sizes::halve(OwnBudget::halvings(&limits).unwrap_or(bpf::map_sizes::MOST_HALVINGS));
     capabilities.extend(objects(step));
     capabilities.push(Capability::new(
         "perf event cpu-clock",
@@ -122,7 +122,7 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     );
     object(
         "BPF: own memory limits",
-        "memory limits that a container does not show: there each table may have an eighth of its rows",
+        "memory limits that a container does not show: there each table may have a sixteenth of its rows",
         bpf::own_memory::groups().map(drop),
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));

@@ -32,7 +32,7 @@ mod symbols;
 mod task_table;
 mod user_code;
 
-pub use budget::{MapBudget, OverBudget};
+pub use budget::{OverBudget, OwnBudget};
 pub use doctor::{Capability, claim, doctor};
 pub use host::{monotonic_ns, process_cpu_ns};
 pub use pid_map::why_ambiguous;

@@ -11,7 +11,7 @@ use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 
-use crate::budget::MapBudget;
+use crate::budget::OwnBudget;
 use crate::cost;
 use crate::files::{Files, Moment, RawFiles};
 use crate::groups;
@@ -40,7 +40,7 @@ pub struct Plan {
     /// The window ends when this can be read: a pidfd.
     pub ends_with: Option<RawFd>,
     /// Which tables and probes fit into our limits.
-    pub budget: MapBudget,
+    pub budget: OwnBudget,
     /// The user asked for the speed of CPUs: it is measured however scarce CPU time is.
     pub needs_speeds: bool,
     /// Only waits are requested: the probes that count softirqs and packets, two hooks each, are left out.

@@ -111,10 +111,10 @@ mod tests {
 
     /// Set in the process that is killed.
     const VICTIM: &str = "WHYSLOW_TEST_LARGE_PIDS";
-    const NAME: &str = "test_pids::tests::root_who_is_killed_while_pids_are_large_leaves_the_host_as_it_was";
+    const NAME: &str = "test_pids::tests::root_test_killed_with_large_pids_leaves_pid_max_as_it_was";
 
     #[test]
-    fn root_who_is_killed_while_pids_are_large_leaves_the_host_as_it_was() {
+    fn root_test_killed_with_large_pids_leaves_pid_max_as_it_was() {
         if std::env::var_os(VICTIM).is_some() {
             let _large = LargePids::new();
             println!("they are large");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_has_had_large_pids_has_put_the_setting_back() {
+    fn root_pid_max_is_restored_after_large_pids() {
         let turn = Turn::take();
         let own = before();
         drop(turn);

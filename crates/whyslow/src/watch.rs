@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use whyslow_model::Recording;
-use whyslow_probe::{Follow, MapBudget, Plan, priority};
+use whyslow_probe::{Follow, OwnBudget, Plan, priority};
 
 use crate::out::note;
 use crate::outcome::Outcome;
@@ -46,7 +46,7 @@ impl Look {
 
     /// The plan for the probes.
     #[must_use]
-    pub fn plan(self, budget: MapBudget) -> Plan {
+    pub fn plan(self, budget: OwnBudget) -> Plan {
         Plan {
             budget,
             needs_speeds: self.needs_speeds,
@@ -63,8 +63,8 @@ impl Look {
 
 /// Which probes fit into the limits (cgroup, ulimit) that whyslow itself runs under. Prints a warning if not all of them fit; an error if
 /// not even the smallest set does.
-pub fn budget(follows: bool) -> Result<MapBudget> {
-    let budget = MapBudget::here(follows)?;
+pub fn budget(follows: bool) -> Result<OwnBudget> {
+    let budget = OwnBudget::here(follows)?;
     if let Some(warning) = budget.warning() {
         note(&warning);
     }

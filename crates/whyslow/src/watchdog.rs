@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn timed_who_makes_steps_or_has_its_answer_is_left_alone() {
+    fn timed_whyslow_that_makes_steps_or_is_done_is_left_alone() {
         let (status, said) = ended(|| {
             begin(2);
             set_timer(SHORT);
@@ -327,7 +327,7 @@ mod tests {
 
     /// A minute without a step, scaled down to 400 ms: a whyslow that works for half a second meanwhile is slow, not stuck.
     #[test]
-    fn timed_who_has_work_and_gets_cpu_time_for_it_is_left_alone() {
+    fn timed_whyslow_that_uses_cpu_time_without_steps_is_left_alone() {
         let (status, said) = ended(|| {
             begin(2);
             LEAST_CPU.store(1_000_000, Ordering::Relaxed);

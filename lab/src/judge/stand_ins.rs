@@ -196,7 +196,7 @@ fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
 
 /// No stand-in passes, whatever else it gets right.
 #[test]
-fn document_that_accuses_every_subject_or_none_is_wrong() {
+fn accuser_is_wrong_and_silence_is_found_in_controls_only() {
     every(|scenario, script| {
         let (honest, _) = truthful(script);
         let verb = Verb::of(&script.look.args);

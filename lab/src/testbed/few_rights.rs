@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_is_executed_has_what_was_named_and_the_stage_has_all() {
+    fn root_child_has_only_the_named_capabilities_and_the_caller_keeps_all() {
         let all = effective(&[]);
         assert_eq!(effective(&["CAP_KILL", "CAP_BPF"]), Ok(1 << 5 | 1 << 39));
         assert_eq!(effective(&[]), all);

@@ -329,6 +329,7 @@ impl Shares {
         numbers: &mut Memo<usize>,
     ) -> Table<usize, Changed> {
         let place = |node: usize| {
+            // Tasks in deeper groups get nothing.
             let depth = self.nodes.get(node).map(|node| node.depth).filter(|depth| *depth <= MAX_DEPTH);
             depth.map(|depth| (Reverse(depth), node))
         };

@@ -69,7 +69,7 @@ fn are_alike(one: &Span, other: &Span) -> bool {
     end && one.target == other.target && (one.syscall, &one.work) == (other.syscall, &other.work)
 }
 
-/// All is seen of its end that a judge asks for: which task, or from where in an interrupt. Of data that another task of this host has
+/// All is seen of its end that the classification asks for: which task, or from where in an interrupt. Of data that another task of this host has
 /// sent the probe takes no stack.
 fn end_is_seen(span: &Span) -> bool {
     let is_seen = task_behind(span).is_some() || span.waker.as_ref().is_some_and(is_told);

@@ -112,7 +112,7 @@ pub(super) struct Graph<'r> {
     pub wakers: OnceCell<Table<Word, (Option<usize>, usize)>>,
     /// Threads that are stuck, by process, as far as they were asked for.
     pub stuck: RefCell<Table<u32, Rc<[Stuck]>>>,
-    judge: Classify,
+    classify: Classify,
     /// Samples.
     pub on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
@@ -137,15 +137,15 @@ pub(super) struct Graph<'r> {
 
 impl<'r> Graph<'r> {
     /// Of this recording; `None` if there are no timelines in it.
-    pub fn of(rec: &'r Recording, judge: Classify) -> Option<Self> {
+    pub fn of(rec: &'r Recording, classify: Classify) -> Option<Self> {
         let samples = rec.tables.samples.as_deref().unwrap_or_default();
-        Graph::with(rec, judge, Rc::new(Stacks::in_recording(rec)), Rc::new(OnCpu::of(samples)))
+        Graph::with(rec, classify, Rc::new(Stacks::in_recording(rec)), Rc::new(OnCpu::of(samples)))
     }
 
     /// The same, with the recording's stacks and samples.
     pub fn with(
         rec: &'r Recording,
-        judge: Classify,
+        classify: Classify,
         stacks: Rc<Stacks<'r>>,
         on_cpu: Rc<OnCpu<'r>>,
     ) -> Option<Self> {
@@ -190,7 +190,7 @@ impl<'r> Graph<'r> {
             passed_on: OnceCell::new(),
             wakers: OnceCell::new(),
             stuck: RefCell::default(),
-            judge,
+            classify,
             on_cpu,
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
             looks: Cell::new(MOST_LOOKS),
@@ -225,7 +225,7 @@ impl<'r> Graph<'r> {
             let what = self.details.id(Detail::Nothing);
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
-        let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
+        let WaitKind { mut reason, detail, mut class } = (self.classify)(span, &self.stacks);
         // An address says more than that nobody was seen.
         let unseen = || self.unseen_end_of_looks(row).filter(|_| class == Class::Timer);
         let look = if is_look(span) { self.end_of_looks(row).or_else(unseen) } else { None };

@@ -1,6 +1,6 @@
 //! The way down from a root: whom it has led through, in which time each is waited for, and since when he has been asked.
 
-/// Longer chains are not followed: no report could print one.
+/// Longer chains, and ways from a waiter to the next, are not followed: no report could print one. Of so many threads each is looked at.
 pub(super) const DEEPEST: usize = 32;
 
 /// The way from the root to where we are.

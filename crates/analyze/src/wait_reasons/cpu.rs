@@ -16,7 +16,7 @@ pub(super) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
     // The larger part gives the name; code that needs both has `throttled_ns`.
     let by_time = span.state == State::Runnable && span.throttled_ns > 0 && span.throttled_ns >= ready_ns / 2;
     if by_stack || by_time {
-        return Some(WaitKind::thing(WaitTarget::CpuQuota, Class::Limit));
+        return Some(WaitKind::target(WaitTarget::CpuQuota, Class::Limit));
     }
-    (span.state == State::Runnable).then(|| WaitKind::thing(WaitTarget::Cpu, Class::Cpu))
+    (span.state == State::Runnable).then(|| WaitKind::target(WaitTarget::Cpu, Class::Cpu))
 }

@@ -2,6 +2,7 @@
 
 use whyslow_model::timeline::{Span, State};
 
+use whyslow_model::syscall::SLEEPS;
 use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, WaitTarget};
 
 use super::senders::{is_request, sender};
@@ -9,14 +10,14 @@ use super::{Class, WaitContext, WaitKind, storage, time};
 use crate::stacks::symbol;
 
 pub(super) fn pipe_read(_: &WaitContext<'_>) -> WaitKind {
-    WaitKind::thing(WaitTarget::PipeData, Class::Idle)
+    WaitKind::target(WaitTarget::PipeData, Class::Idle)
 }
 
 pub(super) fn unix_read(wait: &WaitContext<'_>) -> WaitKind {
     if is_accept(wait) {
         return socket_accept(wait);
     }
-    WaitKind::thing(WaitTarget::UnixData, Class::Idle)
+    WaitKind::target(WaitTarget::UnixData, Class::Idle)
 }
 
 /// accept and accept4, by call: in the kernel, accept on a unix socket receives a packet.
@@ -25,7 +26,7 @@ fn is_accept(wait: &WaitContext<'_>) -> bool {
 }
 
 pub(super) fn socket_accept(_: &WaitContext<'_>) -> WaitKind {
-    WaitKind::thing(WaitTarget::Connection, Class::Idle)
+    WaitKind::target(WaitTarget::Connection, Class::Idle)
 }
 
 pub(super) fn socket_read(wait: &WaitContext<'_>) -> WaitKind {
@@ -33,7 +34,7 @@ pub(super) fn socket_read(wait: &WaitContext<'_>) -> WaitKind {
         return socket_accept(wait);
     }
     if wait.passes(&["netlink_recvmsg"]) {
-        return WaitKind::thing(WaitTarget::NetlinkMessages, Class::Idle);
+        return WaitKind::target(WaitTarget::NetlinkMessages, Class::Idle);
     }
     if wait.passes(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_stream_read_generic"]) {
         return unix_read(wait);
@@ -45,7 +46,7 @@ pub(super) fn socket_read(wait: &WaitContext<'_>) -> WaitKind {
             Class::Peer,
         ),
         // No particular peer: any sender may end this wait.
-        None => WaitKind::thing(WaitTarget::SocketData, Class::Idle),
+        None => WaitKind::target(WaitTarget::SocketData, Class::Idle),
     }
 }
 
@@ -130,7 +131,7 @@ pub(super) fn io_uring(wait: &WaitContext<'_>) -> WaitKind {
     if wait.stacks.kernel(waker).iter().any(|frame| BLOCK.contains(&symbol(frame))) {
         return storage::io(wait, Operation::IoUring);
     }
-    WaitKind::thing(WaitTarget::Completions, Class::Idle)
+    WaitKind::target(WaitTarget::Completions, Class::Idle)
 }
 
 /// With the name of the file, if it is known.
@@ -166,7 +167,7 @@ pub(super) fn ask_call(wait: &WaitContext<'_>) -> Option<WaitKind> {
         43 | 288 => Some(socket_accept(wait)),
         7 | 23 | 270 | 271 => Some(poll(wait)),
         232 | 281 | 441 => Some(epoll(wait)),
-        35 | 230 => Some(time::own_sleep()),
+        call if SLEEPS.contains(&call) => Some(time::own_sleep()),
         426 => Some(io_uring(wait)),
         // msync, fsync, fdatasync, sync, sync_file_range, syncfs: any wait inside one of these calls is for it.
         26 | 74 | 75 | 162 | 277 | 306 if wait.span.state == State::Blocked => {
@@ -186,11 +187,11 @@ fn read(wait: &WaitContext<'_>) -> Option<WaitKind> {
         ("pipe", _) => Some(pipe_read(wait)),
         ("socket", "unix" | "AF_UNIX") => Some(unix_read(wait)),
         ("socket", _) => Some(socket_read(wait)),
-        ("anon", "[eventfd]") => Some(WaitKind::thing(WaitTarget::EventfdCount, Class::Idle)),
+        ("anon", "[eventfd]") => Some(WaitKind::target(WaitTarget::EventfdCount, Class::Idle)),
         ("anon", "[timerfd]") => Some(time::timeout(WaitTarget::TimerfdTimer)),
-        ("anon", "inotify") => Some(WaitKind::thing(WaitTarget::FileChanges, Class::Idle)),
+        ("anon", "inotify") => Some(WaitKind::target(WaitTarget::FileChanges, Class::Idle)),
         ("chr", name) if name.starts_with("tty") || name.starts_with("pts") => {
-            Some(WaitKind::thing(WaitTarget::TerminalInput, Class::Idle))
+            Some(WaitKind::target(WaitTarget::TerminalInput, Class::Idle))
         }
         _ => None,
     }
@@ -198,8 +199,8 @@ fn read(wait: &WaitContext<'_>) -> Option<WaitKind> {
 
 fn write(wait: &WaitContext<'_>) -> Option<WaitKind> {
     match kind(wait)? {
-        ("pipe", _) => Some(WaitKind::thing(WaitTarget::PipeReader, Class::Dependency)),
-        ("socket", "unix" | "AF_UNIX") => Some(WaitKind::thing(WaitTarget::UnixReader, Class::Dependency)),
+        ("pipe", _) => Some(WaitKind::target(WaitTarget::PipeReader, Class::Dependency)),
+        ("socket", "unix" | "AF_UNIX") => Some(WaitKind::target(WaitTarget::UnixReader, Class::Dependency)),
         ("socket", _) => Some(socket_write(wait)),
         _ => None,
     }

@@ -139,12 +139,12 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 fn nfs(_: &WaitContext<'_>) -> WaitKind {
-    WaitKind::thing(WaitTarget::NfsServer, Class::Peer)
+    WaitKind::target(WaitTarget::NfsServer, Class::Peer)
 }
 
 fn message_queue(wait: &WaitContext<'_>) -> WaitKind {
     if wait.passes(&["do_mq_timedsend"]) {
-        return WaitKind::thing(WaitTarget::MessageReader, Class::Dependency);
+        return WaitKind::target(WaitTarget::MessageReader, Class::Dependency);
     }
-    WaitKind::thing(WaitTarget::PosixMessage, Class::Idle)
+    WaitKind::target(WaitTarget::PosixMessage, Class::Idle)
 }

@@ -35,21 +35,21 @@ pub(super) const ROWS: &[Row] = &[by(
 
 /// A PI futex waits in an rtmutex of the kernel: the wait is reported as one for the futex.
 pub(super) fn ask_pi(wait: &WaitContext<'_>) -> Option<WaitKind> {
-    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(WaitTarget::PiFutex, Class::Lock))
+    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::target(WaitTarget::PiFutex, Class::Lock))
 }
 
 fn tell(wait: &WaitContext<'_>) -> WaitKind {
     if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
-        return WaitKind::thing(WaitTarget::UserLock, Class::Lock);
+        return WaitKind::target(WaitTarget::UserLock, Class::Lock);
     }
     if joined_thread(wait.span, wait.stacks).is_some() {
-        return WaitKind::thing(WaitTarget::ThreadEnd, Class::Dependency);
+        return WaitKind::target(WaitTarget::ThreadEnd, Class::Dependency);
     }
     // futex(word, op, value, timeout, ...)
     if wait.span.syscall == Some(FUTEX) && wait.arg(3) != 0 && wait.ended_by_timer() {
         return time::timeout(WaitTarget::FutexTimeout);
     }
-    WaitKind::thing(WaitTarget::FutexSignal, Class::Idle)
+    WaitKind::target(WaitTarget::FutexSignal, Class::Idle)
 }
 
 /// Parts of the names of user functions that take a lock, and that wait for a signal, where stacks were taken.

@@ -22,7 +22,7 @@ pub(super) fn ask(span: &Span, kind: WaitKind) -> WaitKind {
     let is_most = held_back(span).is_some_and(|(ns, _)| ns.saturating_mul(2) > waited);
     let serves = || span.waker.as_ref().is_some_and(|waker| is_request(span, waker));
     match is_for_data && is_most && !serves() {
-        true => WaitKind::thing(WaitTarget::Acknowledgement, Class::Limit),
+        true => WaitKind::target(WaitTarget::Acknowledgement, Class::Limit),
         false => kind,
     }
 }

@@ -38,5 +38,5 @@ const HOME: &[&str] = &[
 pub(super) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
     let first = wait.first()?;
     let at_home = HOME.contains(&first) || matches!(wait.frames, [_, "kthread"]);
-    at_home.then(|| WaitKind::thing(WaitTarget::WorkToDo, Class::Idle))
+    at_home.then(|| WaitKind::target(WaitTarget::WorkToDo, Class::Idle))
 }

@@ -1,5 +1,6 @@
 //! Waiting for processes: children, exec, signals, tracers, namespaces.
 
+use whyslow_model::syscall::{WAIT4, WAITID};
 use whyslow_model::wait::WaitTarget;
 
 use super::table::{Row, here, row};
@@ -55,12 +56,12 @@ pub(super) fn ask_call(wait: &WaitContext<'_>) -> Option<WaitKind> {
     if let Some(reported) = futex::ask_call(wait) {
         return Some(reported);
     }
-    let vfork = || WaitKind::thing(WaitTarget::ChildExec, Class::Dependency);
+    let vfork = || WaitKind::target(WaitTarget::ChildExec, Class::Dependency);
     match wait.call? {
         58 => Some(vfork()),
         56 if wait.arg(0) & CLONE_VFORK != 0 => Some(vfork()),
-        61 | 247 => Some(WaitKind::thing(WaitTarget::ChildEnd, Class::Dependency)),
-        34 | 128 | 130 => Some(WaitKind::thing(WaitTarget::ASignal, Class::Idle)),
+        WAIT4 | WAITID => Some(WaitKind::target(WaitTarget::ChildEnd, Class::Dependency)),
+        34 | 128 | 130 => Some(WaitKind::target(WaitTarget::ASignal, Class::Idle)),
         _ => None,
     }
 }

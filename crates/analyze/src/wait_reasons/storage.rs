@@ -28,7 +28,7 @@ pub(super) fn ask_reclaim(wait: &WaitContext<'_>) -> Option<WaitKind> {
         return Some(at_device(Reason::Reclaim, wait, operation));
     }
     let memory = if at_limit { WaitTarget::MemoryAtLimit } else { WaitTarget::Memory };
-    Some(WaitKind::thing(memory, Class::Dependency))
+    Some(WaitKind::target(memory, Class::Dependency))
 }
 
 /// A page is being read, or another task has locked it for that.
@@ -37,12 +37,12 @@ pub(super) fn page(wait: &WaitContext<'_>) -> WaitKind {
         return at_device(Reason::SwapIn, wait, Operation::SwapIn);
     }
     if wait.passes(&["migration_entry_wait", "migration_entry_wait_on_locked", "__migration_entry_wait"]) {
-        return WaitKind::thing(WaitTarget::MovedPage, Class::Dependency);
+        return WaitKind::target(WaitTarget::MovedPage, Class::Dependency);
     }
     let target = wait.span.target.as_ref();
     if wait.span.device.is_none() && target.is_some_and(|target| target.dev.starts_with("0:")) {
         // Network and FUSE file systems fill their pages themselves.
-        return WaitKind::thing(WaitTarget::PageWithoutDevice, Class::Dependency);
+        return WaitKind::target(WaitTarget::PageWithoutDevice, Class::Dependency);
     }
     if wait.passes(&["filemap_fault", "do_fault", "handle_mm_fault"]) {
         return io(wait, Operation::PageFault);

@@ -64,7 +64,7 @@ pub(crate) fn ask(wait: &WaitContext<'_>) -> Option<WaitKind> {
         .enumerate()
         .find_map(|(depth, frame)| BY_FUNCTION.get(frame).filter(|row| depth == 0 || !row.innermost))?;
     Some(match row.tell {
-        Tell::As(what, class) => WaitKind::thing(what, class),
+        Tell::As(what, class) => WaitKind::target(what, class),
         Tell::By(tell) => tell(wait),
     })
 }

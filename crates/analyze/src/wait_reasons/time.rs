@@ -36,11 +36,11 @@ const SLEEPS: &[&str] = &[
 ];
 
 pub(super) fn own_sleep() -> WaitKind {
-    WaitKind::thing(WaitTarget::OwnSleep, Class::Timer)
+    WaitKind::target(WaitTarget::OwnSleep, Class::Timer)
 }
 
 pub(super) fn timeout(timer: WaitTarget) -> WaitKind {
-    WaitKind::thing(timer, Class::Timer)
+    WaitKind::target(timer, Class::Timer)
 }
 
 /// Kernel code that sleeps for a fixed time while the caller waits: there is no task to follow, so the function is the leaf.

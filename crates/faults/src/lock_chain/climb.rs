@@ -20,7 +20,7 @@ const BRIEF_US: u64 = 5;
 struct Climber<'a> {
     spec: &'a Spec,
     plan: &'a Plan,
-    things: &'a Objects,
+    objects: &'a Objects,
     ledger: &'a Ledger,
     slots: Vec<usize>,
     position: usize,
@@ -37,13 +37,13 @@ pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl F
             std::fs::write(procs, "0")?;
         }
     }
-    let things = Objects::here()?;
+    let objects = Objects::here()?;
     let mut leaf = leaf::ready(plan, position, spec.turns_per_us)?;
     pool::start(plan, position)?;
     ready();
     let began = ledger.word(Word::Go).load(Ordering::Acquire);
     let ready = ReadyClock::of_this_thread();
-    let me = Climber { spec, plan, things, ledger, slots: plan.slots(), position, began, ready };
+    let me = Climber { spec, plan, objects, ledger, slots: plan.slots(), position, began, ready };
     if plan.healthy {
         me.walk()?;
     } else {
@@ -89,7 +89,7 @@ impl Climber<'_> {
     /// The link between this thread and the one above it.
     fn above(&self) -> Option<(Link, &dyn Object)> {
         let index = self.position.checked_sub(1)?;
-        Some((self.plan.links[index], self.things.of(index)))
+        Some((self.plan.links[index], self.objects.of(index)))
     }
 
     /// Wait for this thread's turn: the leaf comes first and the top last; each thread starts when the one below it waits.
@@ -104,7 +104,7 @@ impl Climber<'_> {
         let below = self.position + 1;
         // The thread below waits or has waited: on a busy host its short round may be over when this thread's turn comes.
         let has_waited = || self.fact(below, Fact::Ended) > round;
-        let waits = || below >= self.plan.links.len() || self.things.of(below).is_wanted() || has_waited();
+        let waits = || below >= self.plan.links.len() || self.objects.of(below).is_wanted() || has_waited();
         self.until(|| self.fact(below, Fact::Began) > round && waits())
     }
 
@@ -113,7 +113,7 @@ impl Climber<'_> {
             return Ok(false);
         }
         let taken = match self.above() {
-            Some((link, thing)) if !link.is_of_kernel() => thing.take()?,
+            Some((link, object)) if !link.is_of_kernel() => object.take()?,
             _ => Taken::Nothing,
         };
         let ready = self.ready.ns();
@@ -121,7 +121,7 @@ impl Climber<'_> {
         let cpu = sys::kernel::cpu_ns();
         self.note(Note::Wants, round, sys::monotonic_ns());
         if self.is_leaf() {
-            leaf.act(self.things.last(), self.plan.rounds[round])?;
+            leaf.act(self.objects.last(), self.plan.rounds[round])?;
         } else {
             self.want()?;
         }
@@ -131,19 +131,19 @@ impl Climber<'_> {
         if links::came_unseen() {
             self.note(Note::Unseen, round, 1);
         }
-        if let Some((_, thing)) = self.above() {
-            self.until(|| thing.is_wanted());
-            thing.give(taken)?;
+        if let Some((_, object)) = self.above() {
+            self.until(|| object.is_wanted());
+            object.give(taken)?;
         }
         if !self.is_leaf() {
-            self.things.of(self.position).rest()?;
+            self.objects.of(self.position).rest()?;
         }
         self.say(Fact::Ended, round);
         Ok(true)
     }
 
     fn want(&self) -> io::Result<()> {
-        let wanted = self.things.of(self.position);
+        let wanted = self.objects.of(self.position);
         match self.above() {
             Some((link, held)) if link.is_of_kernel() => held.enter(wanted),
             _ => wanted.want(),
@@ -164,14 +164,14 @@ impl Climber<'_> {
         while self.goes_on() {
             tick += 1;
             sys::sleep_until(self.began + tick * PACE_US * 1000);
-            if let Some((_, thing)) = self.above() {
-                thing.briefly(&|| leaf::compute(self.spec.turns_per_us, BRIEF_US))?;
+            if let Some((_, object)) = self.above() {
+                object.briefly(&|| leaf::compute(self.spec.turns_per_us, BRIEF_US))?;
             }
             if !self.is_leaf() {
-                self.things.of(self.position).pass()?;
+                self.objects.of(self.position).pass()?;
             }
         }
         // Once more, for a thread that may wait for it already.
-        self.above().map_or(Ok(()), |(_, thing)| thing.briefly(&|| ()))
+        self.above().map_or(Ok(()), |(_, object)| object.briefly(&|| ()))
     }
 }

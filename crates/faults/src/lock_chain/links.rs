@@ -93,8 +93,8 @@ static HERE: OnceLock<Objects> = OnceLock::new();
 /// Make them before the threads or processes of the lock chain start.
 pub fn prepare(plan: &Plan) -> io::Result<()> {
     let make = |(index, link): (usize, &Link)| make(plan, index, *link);
-    let things = plan.links.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
-    let _ = HERE.set(Objects(things));
+    let objects = plan.links.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
+    let _ = HERE.set(Objects(objects));
     Ok(())
 }
 

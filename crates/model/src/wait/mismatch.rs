@@ -51,8 +51,9 @@ impl fmt::Display for Mismatch {
             }
             Mismatch::Switches { comm, pid, ours, kernels } => write!(
                 f,
-                "{comm} ({pid}) was put on a CPU {} by our tracer, {kernels} by the kernel's count",
-                times(*ours)
+                "{comm} ({pid}) was put on a CPU {} by our tracer, {} by the kernel's count",
+                times(*ours),
+                times(*kernels)
             ),
             Mismatch::More(more) => write!(f, "... and {more} more like these"),
         }

@@ -451,7 +451,7 @@ fn refused(at: SocketAddr, times: u32, elsewhere: Option<SocketAddr>) {
 }
 
 #[test]
-fn root_what_a_refused_client_sleeps_and_who_listened_is_known() {
+fn root_refused_client_row_has_its_sleep_and_its_absent_server() {
     in_own_netns(|| {
         let mut slot = MaybeUninit::uninit();
         let began = Instant::now();
@@ -479,7 +479,7 @@ fn root_what_a_refused_client_sleeps_and_who_listened_is_known() {
 }
 
 #[test]
-fn root_who_is_refused_and_asks_elsewhere_has_not_slept_for_it() {
+fn root_refused_client_that_asks_elsewhere_is_charged_no_sleep() {
     in_own_netns(|| {
         let mut slot = MaybeUninit::uninit();
         let mut connect = Connect::start(&mut slot).unwrap();

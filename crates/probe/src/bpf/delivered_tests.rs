@@ -96,7 +96,7 @@ fn root_room_that_ends_a_wait_is_no_data() {
 
 /// Each question is two small writes. With Nagle's algorithm the second waits until the first is acknowledged, which the other end delays.
 #[test]
-fn root_what_was_held_back_as_it_went_to_sleep_is_told() {
+fn root_wait_is_flagged_held_back_only_for_nagle_with_delayed_ack() {
     if !layout().tells_ready {
         println!("not run: this kernel does not report at which socket data came");
         return;

@@ -102,7 +102,7 @@ pub struct Exits {
     kept: BinaryHeap<Reverse<LongLived>>,
     folded: HashMap<Family, (sched_exit, u64)>,
     /// How often families were put together.
-    coarsened: u64,
+    compactions: u64,
     /// Tasks whose end was reported since [`Exits::mark`], also those without a row of their own.
     late: Option<Vec<Late>>,
 }
@@ -172,7 +172,7 @@ impl Exits {
         if self.folded.len() <= MOST_FAMILIES {
             return;
         }
-        self.coarsened += 1;
+        self.compactions += 1;
         // Down to half: if it were done for one place, the next family would have all of them sorted again.
         for step in 1..=4 {
             if self.folded.len() <= MOST_FAMILIES / 2 {
@@ -333,7 +333,7 @@ mod tests {
             exits.note(one);
         }
         assert_eq!(all(&exits), (60_000, 600_000));
-        assert!(exits.coarsened <= 2 * 60_000 / MOST_FAMILIES as u64, "{} times", exits.coarsened);
+        assert!(exits.compactions <= 2 * 60_000 / MOST_FAMILIES as u64, "{} times", exits.compactions);
     }
 
     #[test]

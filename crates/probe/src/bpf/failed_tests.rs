@@ -148,7 +148,7 @@ fn root_calls_of_children_are_told_with_their_parent_if_they_are_born_in_the_win
 }
 
 #[test]
-fn root_what_is_not_ready_yet_has_not_failed() {
+fn root_eagain_from_nonblocking_read_is_no_failure() {
     let (socket, _other) = UnixStream::pair().unwrap();
     socket.set_nonblocking(true).unwrap();
     let rows = failed(|| {
@@ -243,7 +243,7 @@ fn root_a_path_that_has_no_room_is_reported_as_it_was_given() {
 }
 
 #[test]
-fn root_what_fails_for_other_reasons_is_not_reported() {
+fn root_alternating_enoent_and_econnrefused_are_not_reported() {
     let rows = failed(|| {
         for _ in 0..100 {
             assert!(File::open("/no/such/file").is_err());
@@ -254,7 +254,7 @@ fn root_what_fails_for_other_reasons_is_not_reported() {
 }
 
 #[test]
-fn root_who_makes_many_calls_is_not_looked_at_for_long() {
+fn root_probe_detaches_under_many_calls_and_reattaches_after_a_pause() {
     let mut slot = MaybeUninit::uninit();
     let mut probe = Failed::load(&mut slot, 0).expect("root may look");
     probe.begin().unwrap();
@@ -274,7 +274,7 @@ fn root_who_makes_many_calls_is_not_looked_at_for_long() {
 }
 
 #[test]
-fn root_who_looks_is_not_looked_at() {
+fn root_probe_omits_failures_of_its_own_process() {
     let mut slot = MaybeUninit::uninit();
     let mut probe = Failed::load(&mut slot, std::process::id()).expect("root may look");
     probe.begin().unwrap();

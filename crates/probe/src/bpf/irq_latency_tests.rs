@@ -120,7 +120,7 @@ fn steal_ticks() -> Vec<u64> {
 }
 
 #[test]
-fn root_what_the_hypervisor_took_is_what_the_kernel_has_accounted() {
+fn root_steal_time_matches_the_kernels_account() {
     let kernel = Kernel::of(&Btf::from_vmlinux().unwrap());
     let mut slot = MaybeUninit::uninit();
     let mut late = IrqLatency::start(&mut slot, &Kallsyms::read(), kernel).expect("root may trace");

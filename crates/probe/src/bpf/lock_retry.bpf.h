@@ -12,11 +12,11 @@
 #include "user_lock.bpf.h"
 
 /* Between the refusal and the sleep a task does little: it counts its attempts, it reports that it waits. */
-#define RETRY_PAUSE 10000000ULL
+#define REFUSED_PAUSE 10000000ULL
 /* A task that is refused once may do without the lock; a task that tries again wants it. */
-#define RETRY_TRIES 2
+#define REFUSED_TRIES 2
 /* Locks on one file that are checked: a database locks many ranges. */
-#define RETRY_HOLDERS 16
+#define MAX_FILE_LOCKS 16
 
 /* include/uapi/asm-generic/fcntl.h */
 #define F_WRLCK 1
@@ -30,7 +30,7 @@
 #define NR_CLOCK_NANOSLEEP 230
 
 /* `lock_retry` of a slot: never; since it last ran; asleep since that refusal; once. */
-enum lock_retry_state { RETRY_NEVER, RETRY_FRESH, RETRY_NAPS, RETRY_ONCE };
+enum lock_retry_state { REFUSED_NEVER, REFUSED_FRESH, REFUSED_NAPS, REFUSED_ONCE };
 
 /* A lock that a task holds, or requests. */
 struct claim {
@@ -140,7 +140,7 @@ __noinline __u64 lock_that_refuses(__u32 pid)
 	head = (__u64)context + (r->is_flock ? bpf_core_field_offset(context->flc_flock)
 					     : bpf_core_field_offset(context->flc_posix));
 	next = next_of(head);
-	for (i = 0; i < RETRY_HOLDERS && next && next != head; i++) {
+	for (i = 0; i < MAX_FILE_LOCKS && next && next != head; i++) {
 		struct claim held = {};
 
 		read_claim(&held, next - at.list);
@@ -165,7 +165,7 @@ __noinline int note_got(__u64 inode, __u64 request, __u32 is_flock)
 	struct claim got = {};
 	struct refusal *r;
 
-	if (!s || s->lock_retry == RETRY_NEVER)
+	if (!s || s->lock_retry == REFUSED_NEVER)
 		return 0;
 	r = bpf_map_lookup_elem(&refusals, &pid);
 	read_claim(&got, request);
@@ -173,7 +173,7 @@ __noinline int note_got(__u64 inode, __u64 request, __u32 is_flock)
 		return 0;
 	if (r)
 		r->tries = 0;
-	s->lock_retry = RETRY_NEVER;
+	s->lock_retry = REFUSED_NEVER;
 	return 0;
 }
 
@@ -199,7 +199,7 @@ __noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 	}
 	read_claim(&wanted, request);
 	/* Another task had this number before: the slot belongs to the task, not to the number. */
-	if (s->lock_retry == RETRY_NEVER || !is_same(r, at, &wanted, is_flock)) {
+	if (s->lock_retry == REFUSED_NEVER || !is_same(r, at, &wanted, is_flock)) {
 		file = (void *)wanted.file;
 		r->tries = 0;
 		r->inode = at;
@@ -210,12 +210,12 @@ __noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 		bpf_probe_read_kernel_str(r->file, sizeof(r->file), BPF_CORE_READ(file, f_path.dentry, d_name.name));
 	}
 	/* Without a sleep since the last refusal it is the same attempt. */
-	if (s->lock_retry != RETRY_FRESH || !r->tries)
+	if (s->lock_retry != REFUSED_FRESH || !r->tries)
 		r->tries++;
 	r->wanted = wanted;
 	r->at = bpf_ktime_get_ns();
 	r->delay = BPF_CORE_READ(t, sched_info.run_delay);
-	s->lock_retry = RETRY_FRESH;
+	s->lock_retry = REFUSED_FRESH;
 	return 0;
 }
 
@@ -223,18 +223,18 @@ static __noinline bool is_retry(__u32 pid, __u64 delay, __u64 now)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
 
-	return r && r->tries >= RETRY_TRIES && elapsed(r->at + elapsed(r->delay, delay), now) < RETRY_PAUSE;
+	return r && r->tries >= REFUSED_TRIES && elapsed(r->at + elapsed(r->delay, delay), now) < REFUSED_PAUSE;
 }
 
 /* The task goes to sleep at `now`. One refusal belongs to one sleep; time that it waited for a CPU meanwhile is not a pause. */
 static __always_inline void refused_sleeps(struct sched_slot *s, struct task_struct *t, bool is_asleep, __u64 now)
 {
-	if (s->lock_retry == RETRY_NEVER)
+	if (s->lock_retry == REFUSED_NEVER)
 		return;
-	if (s->lock_retry == RETRY_FRESH && is_asleep && is_retry(t->pid, t->sched_info.run_delay, now))
-		s->lock_retry = RETRY_NAPS;
+	if (s->lock_retry == REFUSED_FRESH && is_asleep && is_retry(t->pid, t->sched_info.run_delay, now))
+		s->lock_retry = REFUSED_NAPS;
 	else
-		s->lock_retry = RETRY_ONCE;
+		s->lock_retry = REFUSED_ONCE;
 }
 
 /* It may be a sleep of its own: the call's arguments show whether it polls something. */

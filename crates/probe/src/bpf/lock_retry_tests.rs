@@ -5,12 +5,13 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
+use whyslow_model::syscall::SLEEPS;
+
 use super::other_ends_tests::{Holder, await_call};
 use super::*;
 
-/// So long that no pause counts as one before the next attempt (`RETRY_PAUSE`).
+/// So long that no pause counts as one before the next attempt (`REFUSED_PAUSE`).
 const NAP: Duration = Duration::from_millis(15);
-const NANOSLEEP: [u32; 2] = [35, 230];
 
 /// A lock on a file, of bytes `from..to` unless it is flock's.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +85,7 @@ fn tries(path: PathBuf, wanted: Lock) -> (u32, bool, bool) {
 /// For naps one after the other, the reported holder of each, 0 if the nap is the thread's own.
 fn told_of(rows: &[whyslow_model::table::Span], pid: u32) -> Vec<(bool, u32, Option<String>)> {
     let is_nap = |row: &&whyslow_model::table::Span| {
-        row.pid == pid && row.syscall.is_some_and(|call| NANOSLEEP.contains(&call))
+        row.pid == pid && row.syscall.is_some_and(|call| SLEEPS.contains(&call))
     };
     let file = |row: &whyslow_model::table::Span| row.target.as_ref().map(|file| file.name.clone());
     rows.iter().filter(is_nap).map(|row| (row.refused, row.holder, file(row))).collect()
@@ -92,7 +93,7 @@ fn told_of(rows: &[whyslow_model::table::Span], pid: u32) -> Vec<(bool, u32, Opt
 
 /// A thread that is refused twice, then gets the lock and sleeps with it; and one whose holder releases the lock while it sleeps.
 #[test]
-fn root_who_has_the_lock_or_can_have_it_sleeps_for_itself() {
+fn root_nap_with_own_or_free_lock_is_no_lock_wait() {
     let folder = tempfile::tempdir().unwrap();
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
@@ -137,7 +138,7 @@ fn root_who_has_the_lock_or_can_have_it_sleeps_for_itself() {
 
 /// After two refusals it waits for a pipe, and for a mutex of its own: no wait for the lock on the file.
 #[test]
-fn root_what_else_is_waited_for_after_a_refusal_keeps_its_name() {
+fn root_pipe_and_mutex_waits_after_refusal_are_no_file_lock_waits() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locked");
     let lock = Lock { flock: true, write: true, from: 0, to: 0 };
@@ -171,7 +172,7 @@ fn root_what_else_is_waited_for_after_a_refusal_keeps_its_name() {
     let pid = pid.into_inner();
     let rows = timeline_of_all(&mut seen);
     let others =
-        rows.iter().filter(|row| row.pid == pid && !row.syscall.is_none_or(|call| NANOSLEEP.contains(&call)));
+        rows.iter().filter(|row| row.pid == pid && !row.syscall.is_none_or(|call| SLEEPS.contains(&call)));
     let others: Vec<_> = others.collect();
     assert!(!others.is_empty(), "it waited for a pipe and for a mutex");
     for row in others {
@@ -181,7 +182,7 @@ fn root_what_else_is_waited_for_after_a_refusal_keeps_its_name() {
 }
 
 #[test]
-fn root_who_is_refused_a_lock_on_a_file_and_sleeps_waits_for_who_has_it() {
+fn root_nap_after_a_repeated_file_lock_refusal_names_the_holder() {
     let folder = tempfile::tempdir().unwrap();
     let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let mut slot = MaybeUninit::uninit();

@@ -131,7 +131,7 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
 }
 
 #[test]
-fn root_whoever_waits_for_a_waiter_is_reported_apart_in_a_map_that_others_share() {
+fn root_chained_lock_waits_are_reported_separately_via_a_shared_map() {
     let dir = scratch();
     let path = new_file(dir.path());
     let mut slot = MaybeUninit::uninit();

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_drops_its_own_pages_takes_them_from_nobody() {
+    fn root_pages_that_a_session_drops_itself_are_not_counted_as_taken() {
         let Some(group) = limited(64) else { return };
         let dir = scratch();
         let file = file_on_disk(dir.path(), 16);

@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_comes_when_the_tables_have_been_full_is_sampled_as_the_first() {
+    fn root_thread_that_starts_after_full_tables_is_sampled_in_proportion() {
         let (ratio, bare, lost) = met_after_the_tables_are_full(true);
         assert!((0.6..1.5).contains(&ratio), "sampled {ratio} of its time");
         // The rest of a busy host fills 64 rows now and then.

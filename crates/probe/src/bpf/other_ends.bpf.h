@@ -524,7 +524,7 @@ static __always_inline bool is_locked_through(struct file *file)
 	head = (__u64)context + bpf_core_field_offset(context->flc_flock);
 	for (int kind = 0; kind < 2; kind++) {
 		next = next_of(head);
-		for (i = 0; i < RETRY_HOLDERS && next && next != head; i++) {
+		for (i = 0; i < MAX_FILE_LOCKS && next && next != head; i++) {
 			if (open_file_of(next - at.list) == (__u64)file)
 				return true;
 			next = next_of(next);

@@ -169,7 +169,7 @@ fn a_connection_that_nobody_has_belongs_to_who_listens_at_its_address_or_at_any(
 }
 
 #[test]
-fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
+fn root_holder_of_the_other_end_of_a_lasting_socket_wait_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let ways: Vec<Lasting> = (0..256).map(|bits| Lasting::drawn(bits ^ (drawn & 255))).collect();
@@ -241,7 +241,7 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
 }
 
 #[test]
-fn root_who_reads_the_datagrams_of_who_cannot_send_is_found() {
+fn root_reader_of_a_full_datagram_socket_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let server = std::os::unix::net::UnixDatagram::bind(folder.path().join("log")).unwrap();
     let client = std::os::unix::net::UnixDatagram::unbound().unwrap();
@@ -295,7 +295,7 @@ fn pair(reads: bool, udp: bool, is_read: bool) -> (std::os::fd::OwnedFd, std::os
 }
 
 #[test]
-fn root_who_has_the_other_end_of_a_pipe_and_who_serves_udp_is_found() {
+fn root_holder_of_the_other_end_of_a_pipe_or_udp_socket_is_found() {
     let (tell, told) = mpsc::channel();
     let mut all = Vec::new();
     for bits in 0..8 {

@@ -531,7 +531,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->asked = s->asked;
 	span->held = s->held;
 	note_wait(span, s->task, as_number(registers_of(t)),
-		  (s->lock_retry == RETRY_NAPS && state == ASLEEP ? ASK_RETRY : 0) |
+		  (s->lock_retry == REFUSED_NAPS && state == ASLEEP ? ASK_RETRY : 0) |
 		  (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready) ? ASK_POLLED : 0));
 }
 

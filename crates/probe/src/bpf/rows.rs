@@ -1,4 +1,4 @@
-//! The sched probe's timelines, kept small: stacks once each, and coarser when there is too much.
+//! The sched probe's timelines, kept small: stacks once each, and fewer when there are too many.
 
 mod compact;
 
@@ -82,7 +82,7 @@ pub struct Rows {
     stacks: Vec<Vec<u64>>,
     known: HashMap<Vec<u64>, u32>,
     names: Vec<(u32, Comm)>,
-    /// Spans are coarsened when there are so many, if not at `MOST`.
+    /// Spans are compacted when there are so many, if not at `MOST`.
     next: usize,
     /// Records that are in no row.
     dropped: Dropped,
@@ -208,7 +208,7 @@ impl Rows {
         self.spans.push(row);
         if self.spans.len() >= self.next.max(MOST) {
             self.compact();
-            // Rows that cannot be made coarser (a row of each living task) may be many: the next attempt comes only after as many more.
+            // Rows that cannot be made fewer (a row of each living task) may be many: the next attempt comes only after as many more.
             self.next = self.spans.len() + MOST / 4;
         }
     }

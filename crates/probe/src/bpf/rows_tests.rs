@@ -19,7 +19,7 @@ fn touch(rows: &Rows, pid: u32) -> bool {
 }
 
 #[test]
-fn coarser_rows_hold_the_same_time() {
+fn compacted_rows_hold_the_same_time() {
     let mut rows = Rows::default();
     let mut at = 0;
     for turn in 0..MOST as u64 * 3 {
@@ -81,14 +81,14 @@ fn many_births_have_a_bound_and_the_parent_says_for_whom_it_waited() {
 #[test]
 fn as_many_tasks_as_there_are_slots_do_not_make_each_row_cost_a_copy_of_all() {
     let mut rows = Rows::default();
-    let mut coarsened = 0;
+    let mut compactions = 0;
     for n in 0..700_000u64 {
         let before = rows.spans.len();
         rows.keep(SpanRow::of(span((n % 65_536) as u32, n * 10, n * 10 + 1, n * 10 + 2, n * 10 + 3)));
-        coarsened += u64::from(rows.spans.len() < before);
+        compactions += u64::from(rows.spans.len() < before);
         assert!(rows.spans.len() <= 2 * MOST);
     }
-    assert!(coarsened <= 700_000 / (MOST as u64 / 4) + 1, "{coarsened} times");
+    assert!(compactions <= 700_000 / (MOST as u64 / 4) + 1, "{compactions} times");
 }
 
 #[test]

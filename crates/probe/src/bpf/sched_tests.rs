@@ -77,7 +77,7 @@ fn root_a_threads_time_adds_up_to_its_life() {
 
 /// The kernel counts what a task makes dirty, in pages: threads of ours write so much to a file each, by their ends.
 #[test]
-fn root_what_threads_write_is_what_the_kernel_has_counted() {
+fn root_written_bytes_at_exit_match_the_pages_a_thread_wrote() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(); // /tmp may be a tmpfs, which does not count dirty pages
     let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos() as usize;
     let mut slot = MaybeUninit::uninit();
@@ -258,7 +258,7 @@ fn followed_at_home(sched: &Sched<'_>) -> (u32, Vec<u32>) {
 
 /// Threads are listed twice: as those of a process, and as those in its cgroup.
 #[test]
-fn root_who_is_followed_twice_hides_nobody_who_shares_his_home() {
+fn root_task_followed_twice_hides_no_task_with_the_same_home() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
     sched.follow(&[HOME, HOME + SLOTS, HOME]).unwrap();
@@ -285,7 +285,7 @@ fn root_a_stranger_with_the_number_of_one_who_was_followed_and_died_is_not_follo
 }
 
 #[test]
-fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
+fn root_task_missing_from_the_new_list_is_no_longer_followed() {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
     let all = [HOME, HOME + SLOTS, HOME + 2 * SLOTS];
@@ -353,7 +353,7 @@ fn root_tasks_whose_pids_share_a_home_are_all_reported() {
 }
 
 #[test]
-fn root_who_has_no_place_is_counted_and_the_followed_have_one() {
+fn root_tasks_without_a_place_are_counted_and_followed_tasks_have_one() {
     let _large = LargePids::new();
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::try_load(&mut slot, layout(), Budget::of(2, true), 1).unwrap();

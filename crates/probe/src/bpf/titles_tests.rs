@@ -45,7 +45,7 @@ fn line(seen: &RawSched, pid: u32) -> Option<String> {
 }
 
 #[test]
-fn root_what_is_executed_is_reported_and_its_secrets_are_not() {
+fn root_executed_command_line_is_reported_without_its_secrets() {
     let mut draw = Draw::new();
     let mut slot = MaybeUninit::uninit();
     let mut sched =
@@ -132,7 +132,7 @@ fn a_server_calls_itself() {
 }
 
 #[test]
-fn root_what_a_server_calls_itself_is_reported_and_its_environment_is_not() {
+fn root_title_of_a_server_is_reported_without_its_environment() {
     let mut draw = Draw::new();
     let mut slot = MaybeUninit::uninit();
     let mut sched =

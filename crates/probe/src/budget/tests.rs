@@ -8,15 +8,15 @@ fn limits(left: Option<u64>, cpus: Option<f64>) -> OwnLimits {
     OwnLimits { memory: Ok(memory), cpu: Ok(cpu), hides_memory: false, hides_cpu: false }
 }
 
-fn budget(left: Option<u64>, cpus: Option<f64>) -> MapBudget {
-    MapBudget::into(&limits(left, cpus), 200, false).unwrap()
+fn budget(left: Option<u64>, cpus: Option<f64>) -> OwnBudget {
+    OwnBudget::into(&limits(left, cpus), 200, false).unwrap()
 }
 
 #[test]
 fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
-    for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(180 * MIB), Some(0.5))] {
+    for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(190 * MIB), Some(0.5))] {
         let budget = budget(left, cpus);
-        assert_eq!(budget, MapBudget::default());
+        assert_eq!(budget, OwnBudget::default());
         assert_eq!((budget.notes(false), budget.warning()), (Vec::new(), None));
     }
 }
@@ -25,34 +25,35 @@ fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
 fn for_a_memory_limit_that_cannot_be_read_tables_are_made_smaller_and_that_is_said() {
     let unclear = |what| Missing::unclear(what, "y");
     let unknown = OwnLimits { memory: Err(unclear("m")), cpu: Err(unclear("c")), ..limits(None, None) };
-    let budget = MapBudget::into(&unknown, 200, true).unwrap();
+    let budget = OwnBudget::into(&unknown, 200, true).unwrap();
     assert_eq!((budget.halvings, &budget.thrift), (HALVINGS_WHEN_UNKNOWN, &None));
     assert!(need(budget.halvings, 200, false) <= 64 * MIB);
     let notes = budget.notes(false);
     let [Missing::Skipped { what, reason }, memory, cpu] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!((what.as_str(), memory, cpu), ("a part of the tables", &unclear("m"), &unclear("c")));
-    assert!(reason.contains("memory limit that cannot be read; each table has 1/8"), "{reason}");
+    assert!(reason.contains("memory limit that cannot be read; each table has 1/16"), "{reason}");
     let said = budget.warning().expect("a killed whyslow has no other place to report it");
     assert!(said.contains(&unclear("m").to_string()) && !said.contains(&unclear("c").to_string()), "{said}");
     let scarce = OwnLimits { cpu: limits(None, Some(0.1)).cpu, ..unknown };
-    let notes = MapBudget::into(&scarce, 200, true).unwrap().notes(false);
+    let notes = OwnBudget::into(&scarce, 200, true).unwrap().notes(false);
     assert!(notes.contains(&unclear("m")) && notes.iter().any(|note| note.what() == "a part of the tables"));
 }
 
 #[test]
 fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
-    assert_eq!(budget(Some(110 * MIB), None).halvings, 1);
-    let tight = budget(Some(53 * MIB), None);
+    assert_eq!(budget(Some(120 * MIB), None).halvings, 1);
+    assert_eq!(budget(Some(71 * MIB), None).halvings, 3, "a quarter would leave no room on a busy host");
+    let tight = budget(Some(66 * MIB), None);
     assert_eq!(tight.halvings, 3);
     let notes = tight.notes(false);
     let [Missing::Skipped { what, reason }] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!(what, "a part of the tables");
-    for word in ["a memory limit of 56 MiB in cgroup /m", "leaves 53 MiB", "needs 175 MiB", "1/8 of its rows"]
+    for word in ["a memory limit of 69 MiB in cgroup /m", "leaves 66 MiB", "needs 187 MiB", "1/8 of its rows"]
     {
         assert!(reason.contains(word), "{word}: {reason}");
     }
     assert!(
-        MapBudget::into(&limits(Some(53 * MIB), None), 200, true).unwrap().halvings > 3,
+        OwnBudget::into(&limits(Some(66 * MIB), None), 200, true).unwrap().halvings > 3,
         "`run` needs more"
     );
 }
@@ -62,13 +63,13 @@ fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
 fn under_a_limit_that_no_file_shows_is_refused_only_what_the_limit_has_no_room_for() {
     let hidden = |limit, left| {
         let memory = MemoryLimit { cgroup: "/pod".into(), limit, left, is_hidden: true };
-        MapBudget::into(&OwnLimits { memory: Ok(Some(memory)), ..limits(None, None) }, 200, false)
+        OwnBudget::into(&OwnLimits { memory: Ok(Some(memory)), ..limits(None, None) }, 200, false)
     };
-    assert_eq!(hidden(1 << 30, 900 * MIB), Ok(MapBudget::default()));
+    assert_eq!(hidden(1 << 30, 900 * MIB), Ok(OwnBudget::default()));
     let full = hidden(100 * MIB, 0).unwrap();
     assert_eq!(full.halvings, MOST_HALVINGS);
     let said = full.warning().unwrap();
-    for word in ["100 MiB in cgroup /pod, which no file here shows and leaves at least 0 B", "needs 175 MiB"]
+    for word in ["100 MiB in cgroup /pod, which no file here shows and leaves at least 0 B", "needs 187 MiB"]
     {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -85,7 +86,7 @@ fn root_a_limit_above_our_cgroup_namespace_is_met_by_smaller_tables() {
     let reported = [false, true].map(|own_mounts| {
         in_group(&inside, || {
             enter_namespace(own_mounts);
-            match MapBudget::here(false) {
+            match OwnBudget::here(false) {
                 Ok(budget) => format!("{} halvings: {:?}", budget.halvings, budget.warning()),
                 Err(error) => error.to_string(),
             }
@@ -118,13 +119,13 @@ fn enter_namespace(own_mounts: bool) {
 
 #[test]
 fn too_small_memory_limit_error_names_cgroup_room_and_need() {
-    let said = MapBudget::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
-    for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 44 MiB"] {
+    let said = OwnBudget::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
+    for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 56 MiB"] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    assert!(MapBudget::into(&limits(Some(0), None), u32::MAX, true).is_err());
+    assert!(OwnBudget::into(&limits(Some(0), None), u32::MAX, true).is_err());
     let needs = |threads| {
-        (30..4096).find(|mib| MapBudget::into(&limits(Some(mib * MIB), None), threads, true).is_ok())
+        (30..4096).find(|mib| OwnBudget::into(&limits(Some(mib * MIB), None), threads, true).is_ok())
     };
     assert!(
         needs(200).is_some() && needs(u32::MAX).is_none_or(|mib| Some(mib) > needs(200)),
@@ -148,7 +149,7 @@ fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
 
 #[test]
 fn both_limits_are_named() {
-    let both = budget(Some(53 * MIB), Some(0.1));
+    let both = budget(Some(66 * MIB), Some(0.1));
     assert_eq!(both.halvings, 3);
     let warning = both.warning().unwrap();
     assert!(warning.contains("memory limit") && warning.contains("CPU quota"), "{warning}");

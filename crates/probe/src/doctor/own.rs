@@ -3,7 +3,7 @@
 use whyslow_model::{Bytes, Missing, Share};
 
 use super::Capability;
-use crate::budget::MapBudget;
+use crate::budget::OwnBudget;
 use crate::files::own_limits::OwnLimits;
 
 /// Memory and CPU time that whyslow may use. A limit that costs nothing is no loss.
@@ -23,20 +23,20 @@ pub(super) fn limits(own: &OwnLimits) -> [Capability; 2] {
     let cpu = own.cpu.clone().map(|found| {
         found.map(|limit| {
             let share = Share::of(limit.cpus, 1.0);
-            let cost = if MapBudget::is_scarce(limit.cpus) { ": answers take longer" } else { "" };
+            let cost = if OwnBudget::is_scarce(limit.cpus) { ": answers take longer" } else { "" };
             format!(
                 "whyslow itself runs under a CPU quota of {share} of a CPU in cgroup {}{cost}",
                 limit.cgroup
             )
         })
     });
-    let memory = match (MapBudget::halvings(own), said(&memory, own.hides_memory)) {
+    let memory = match (OwnBudget::halvings(own), said(&memory, own.hides_memory)) {
         (Ok(0), said) => Ok(said),
         (Ok(_), said) => Err(format!("{said}; the tables are made smaller to fit")),
         (Err(error), _) => Err(error.to_string()),
     };
     let is_scarce =
-        own.cpu.as_ref().ok().and_then(Option::as_ref).is_some_and(|limit| MapBudget::is_scarce(limit.cpus));
+        own.cpu.as_ref().ok().and_then(Option::as_ref).is_some_and(|limit| OwnBudget::is_scarce(limit.cpus));
     let said = said(&cpu, own.hides_cpu);
     let cpu = if is_scarce { Err(said) } else { Ok(said) };
     [

@@ -407,7 +407,7 @@ fn timed_the_child_says_the_same_and_a_torn_answer_is_kept_up_to_there() {
 
 /// Another user's process has that user as owner, by /proc.
 #[test]
-fn root_who_runs_as_another_user_is_his_and_users_have_names() {
+fn root_task_of_another_user_has_its_uid_and_uid_0_has_its_name() {
     use std::os::unix::process::CommandExt as _;
     let mut slot = std::mem::MaybeUninit::uninit();
     let mut tasks = crate::bpf::tasks::Tasks::start(&mut slot).expect("root may load the task iterator");

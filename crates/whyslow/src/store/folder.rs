@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use whyslow_model::{Missing, Recording};
+use whyslow_model::{Missing, Recording, counted};
 
 use super::loader::Loader;
 use super::{Halt, limit, names, shown};
@@ -150,11 +150,14 @@ impl Walk {
         let (links, special) = (self.links, self.special);
         let folder = shown(&self.path.to_string_lossy());
         if links > 0 {
-            let what = format!("{links} symbolic links in {folder}");
+            let what = format!("{} in {folder}", counted(links, "symbolic link"));
             self.loader.note(Missing::skipped(what, "links are not followed"));
         }
         if special > 0 {
-            let what = format!("{special} entries in {folder}");
+            let what = format!(
+                "{} in {folder}",
+                if special == 1 { "1 entry".to_owned() } else { format!("{special} entries") }
+            );
             self.loader.note(Missing::skipped(what, "no plain files, mounts, or names that are not UTF-8"));
         }
     }

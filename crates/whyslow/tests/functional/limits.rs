@@ -66,7 +66,7 @@ fn root_the_memory_of_its_caller_is_not_told_as_its_own() {
 fn root_under_a_memory_limit_it_lives_and_names_it() {
     let fence = Fence::enter().unwrap();
     let mut draw = Draw::of_run("own-memory-limit", 0);
-    let mib = draw.between(48, 110);
+    let mib = draw.between(64, 110);
     let limited = fence.group("small").unwrap();
     limited.set_memory_limit(Some(mib * MIB)).unwrap();
     for (verb, args, expected) in exam_and_run() {
@@ -105,11 +105,11 @@ fn root_under_a_limit_that_nothing_fits_in_it_says_so_and_runs_nothing() {
 
 /// A finished run holds memory until the kernel's workers have freed its maps; the same holds for other processes that end meanwhile.
 #[test]
-fn root_it_waits_for_memory_that_who_ends_there_gives_back() {
+fn root_exam_waits_for_memory_of_a_process_that_ends() {
     const ENDS_AFTER: Duration = Duration::from_millis(700);
     let fence = Fence::enter().unwrap();
     let limited = fence.group("full").unwrap();
-    let mib = Draw::of_run("own-full-limit", 0).between(48, 80);
+    let mib = Draw::of_run("own-full-limit", 0).between(64, 90);
     limited.set_memory_limit(Some(mib * MIB)).unwrap();
     let work = Work::Touch { bytes: (mib - 24) * MIB, burst_us: 1000, random: false };
     let mut holder = Victim::spawn(fence.spec(&limited, "holder", 1, work)).unwrap();

@@ -96,7 +96,7 @@ fn root_the_commands_status_is_passed_on() {
 }
 
 #[test]
-fn root_what_cannot_be_run_is_126_or_127_as_env_has_it_and_nothing_is_reported() {
+fn root_command_that_cannot_run_gives_126_or_127_and_no_report() {
     for (command, want, words) in [
         ("/nope/nope", 127, "cannot find /nope/nope: No such file"),
         ("no-such-command-anywhere", 127, "cannot find no-such-command-anywhere: "),
@@ -172,7 +172,7 @@ fn root_json_is_one_line_after_all_that_the_command_said() {
 }
 
 #[test]
-fn root_what_it_leaves_running_is_not_waited_for() {
+fn root_process_left_running_by_the_command_is_not_waited_for() {
     let output = run_script(&["--json"], "sleep 300 >/dev/null 2>&1 </dev/null & echo $!").output().unwrap();
     let page = text(&output.stdout);
     let daemon: i32 = page.lines().next().unwrap().parse().unwrap();

@@ -241,7 +241,7 @@ fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
     }
 }
 
-/// No stand-in passes, whatever else it gets right.
+/// An honest document with an accuser's findings, or with none.
 #[test]
 fn sighted_accuser_fails_every_cell_and_silence_passes_only_quiet_ones() {
     for cell in CELLS {

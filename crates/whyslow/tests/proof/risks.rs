@@ -188,7 +188,7 @@ fn in_reads(victim: &Victim) -> f64 {
 }
 
 #[test]
-fn root_who_reads_statistics_files_all_day_is_a_risk() {
+fn root_agent_that_reads_statistics_files_all_day_is_a_risk() {
     pair("monitoring-agent", |draw, fence, label, healthy| {
         let comm = format!("agent-{}", draw.word(5));
         let statistics = draw.pick(&["/proc/vmstat", "/proc/interrupts", "/proc/stat", "/proc/softirqs"]);
@@ -242,7 +242,7 @@ fn retransmitted(pid: u32) -> Result<u64, Trouble> {
 }
 
 #[test]
-fn root_who_keeps_the_statistics_of_bpf_programs_on_is_a_risk() {
+fn root_bpf_run_time_statistics_kept_on_are_a_risk() {
     pair("bpf-statistics", |draw, _, label, healthy| {
         // Another process's BPF program, which pays for the statistics.
         let pace = Duration::from_micros(draw.between(500, 2000));
@@ -284,7 +284,7 @@ fn wished() -> Result<i32, Trouble> {
 }
 
 #[test]
-fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
+fn root_pm_qos_request_that_keeps_all_cpus_from_sleeping_is_a_risk() {
     let Some(quickest) = quickest_us().filter(|_| Path::new(DEVICE).exists()) else {
         let why = || Ok(Outcome::NotRun("there is no idle state, or no way to wish for none".to_owned()));
         return rounds::run(&"idle-policy", &crate::kept_in("risks"), |_| why());

@@ -2,7 +2,7 @@
 //! own children. The account and the chains show these waits; no cause may count them as a loss.
 //!
 //! All is drawn; the kernel's count of writes, without the task and beside it, shows whether other tasks left the disk alone.
-//! `WHYSLOW_SEED` repeats a run. whyslow's documents are kept under `target/*/tmp/own-work`.
+//! `WHYSLOW_SEED` repeats a run. whyslow's documents are kept under `target/*/tmp/self_inflicted`.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ struct Own {
 }
 
 fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
-    let look = crate::look("own-work", label, args)?;
+    let look = crate::look("self_inflicted", label, args)?;
     look.is_sound(Verb::of(args))?;
     report_checks::could_tell(&look.document, &RULES)?;
     Ok(look)
@@ -110,7 +110,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
 }
 
 fn is_no_loss(cell: &str, own: fn(&mut Draw, &Fence) -> Own) {
-    rounds::run_judged(&cell, &crate::kept_in("own-work"), |draw, label| once(draw, label, own));
+    rounds::run_judged(&cell, &crate::kept_in("self_inflicted"), |draw, label| once(draw, label, own));
 }
 
 const OF_A_WRITER: &[&str] = &["journal", "writeback", "block-io", "dirty-throttling", "wbt"];
@@ -143,7 +143,7 @@ fn root_a_stream_that_is_synced_alone_on_a_disk_is_no_loss() {
 }
 
 #[test]
-fn root_who_waits_for_its_busy_child_has_lost_nothing() {
+fn root_wait_for_a_busy_child_is_no_loss() {
     is_no_loss("own-wait4", |draw, _| Own {
         work: Work::Fork { burst_us: draw.between(60, 300) * 1000 },
         edges: &["child"],
@@ -152,7 +152,7 @@ fn root_who_waits_for_its_busy_child_has_lost_nothing() {
 }
 
 #[test]
-fn root_who_stops_until_its_vforked_child_is_done_has_lost_nothing() {
+fn root_wait_for_a_vforked_child_is_no_loss() {
     is_no_loss("own-vfork", |draw, _| Own {
         work: Work::Vfork { child_us: draw.between(60, 300) * 1000 },
         edges: &["vfork"],

@@ -305,7 +305,7 @@ fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
 }
 
 #[test]
-fn root_who_waits_for_news_or_jobs_has_no_chain() {
+fn root_wait_for_the_next_message_or_job_has_no_chain() {
     cell("news", |fence, draw| {
         let names = ["tells", "hears", "brings"].map(|name| format!("{name}-{}", draw.word(5)));
         let way = draw.pick(&["plain", "acks", "queue"]);

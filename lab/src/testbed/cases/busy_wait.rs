@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_is_counted_within_the_span_and_per_machine() {
+    fn cpu_time_of_all_machines_is_counted_within_the_span() {
         let spec = Spec { busy_wait: "none".into(), pairs: 1, idle_ms: 1, schedulers: 1, twin: false };
         let vm = |samples: &[Sample]| Arc::new(Mutex::new(samples.to_vec()));
         let samples = vec![

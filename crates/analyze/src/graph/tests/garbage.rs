@@ -7,7 +7,7 @@ use whyslow_model::timeline::{
     Waker, Watched,
 };
 
-use super::host::{Host, adds_up, judge};
+use super::host::{Host, adds_up, classify};
 use crate::graph::facts::Graph;
 use crate::graph::walk::Walk;
 use crate::graph::{chains, flames, wall};
@@ -152,7 +152,7 @@ proptest! {
     #[test]
     fn every_stretch_of_every_task_adds_up(mut host in host(), from in time(), to in time()) {
         let rec = host.done();
-        let graph = Graph::of(rec, judge).unwrap();
+        let graph = Graph::of(rec, classify).unwrap();
         graph.fuel.set(100_000);
         let (from, to) = (from.min(to).min(1 << 50), from.max(to).min(1 << 50));
         for pid in 0..8 {
@@ -170,7 +170,7 @@ proptest! {
             if !watched {
                 host.rec.meta.watched = None;
             }
-            let graph = Graph::of(host.done(), judge).unwrap();
+            let graph = Graph::of(host.done(), classify).unwrap();
             if let Some(account) = wall::account(&graph) {
                 let sum: std::time::Duration = account.parts.iter().map(|part| part.time).sum();
                 prop_assert_eq!(sum, account.wall);
@@ -198,7 +198,7 @@ fn the_sum_over_all_that_are_watched_fits() {
     let asleep = |pid| Task { pid, tgid: pid, lived_ns: u64::MAX, ..Task::default() };
     host.rec.tables.tasks = Some((1..=40_000).map(asleep).collect());
     host.rec.meta.watched = Some(Watched { pids: (1..=40_000).collect(), ..Watched::default() });
-    let account = wall::account(&Graph::of(host.done(), judge).unwrap()).unwrap();
+    let account = wall::account(&Graph::of(host.done(), classify).unwrap()).unwrap();
     let sum: std::time::Duration = account.parts.iter().map(|part| part.time).sum();
     assert_eq!(sum, account.wall);
     assert!(account.wall > std::time::Duration::from_secs(1 << 30));

@@ -28,8 +28,8 @@ const WAITS: [(&str, Reason, &str, Class, State); 10] = [
     ("pause", Reason::Signal, "a signal", Class::Idle, State::Sleep),
 ];
 
-/// The judge of these hosts.
-pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
+/// Classifies the waits of these hosts.
+pub fn classify(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     if joined_thread(span, stacks).is_some() {
         return WaitKind {
             reason: WaitTarget::ThreadEnd.reason(),
@@ -188,7 +188,7 @@ impl Host {
     }
 
     pub fn graph(&mut self) -> Graph<'_> {
-        let graph = Graph::of(self.done(), judge).unwrap();
+        let graph = Graph::of(self.done(), classify).unwrap();
         graph.fuel.set(10_000_000);
         graph
     }

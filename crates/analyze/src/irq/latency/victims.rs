@@ -69,7 +69,7 @@ fn lived(rec: &Recording, task: &Task) -> u64 {
     if task.lived_ns == 0 { window } else { task.lived_ns.min(window) }
 }
 
-/// All threads that paid.
+/// All threads that waited.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LatencyVictims(pub Vec<LatencyVictim>);
 
@@ -134,7 +134,7 @@ impl LatencyVictims {
         Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
     }
 
-    /// Time of the window in which the threads that paid lived.
+    /// Time of the window in which these threads lived.
     pub fn lived(&self, rec: &Recording) -> Duration {
         let mut pids: Vec<u32> = self.0.iter().map(|victim| victim.pid).collect();
         pids.sort_unstable();
@@ -145,7 +145,7 @@ impl LatencyVictims {
         Duration::from_nanos(lived.fold(0, u64::saturating_add))
     }
 
-    /// The thread that paid most.
+    /// The thread that waited longest.
     pub fn first(&self) -> Option<&LatencyVictim> {
         self.0.iter().max_by_key(|victim| victim.ns)
     }
@@ -168,7 +168,7 @@ impl LatencyVictims {
         rows
     }
 
-    /// The threads that paid, as one subject: the thread that paid nearly all of it, else the host.
+    /// The threads as one subject: the thread with nearly all of the time, else the host.
     pub fn subject(&self) -> Subject {
         let all = self.0.iter().fold(0u64, |sum, victim| sum.saturating_add(victim.ns));
         let Some(first) = self.first() else { return Subject::host() };

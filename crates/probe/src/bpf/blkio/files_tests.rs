@@ -103,7 +103,7 @@ fn root_a_request_is_about_the_file_whose_pages_it_reads_or_writes() {
 }
 
 #[test]
-fn root_who_does_no_io_has_no_row() {
+fn root_read_of_a_cached_file_has_no_row() {
     let dir = scratch();
     let file = on_disk_only(&dir.path().join("cached"));
     touch(&file);

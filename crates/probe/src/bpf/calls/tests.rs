@@ -524,7 +524,7 @@ fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() 
 
 /// On a slow host it takes most of a second to detach the hooks: the time of a call beyond the window does not count.
 #[test]
-fn root_what_is_called_behind_the_window_does_not_count() {
+fn root_calls_after_the_window_do_not_count() {
     let mut slot = MaybeUninit::uninit();
     let mut calls = started(&mut slot, None);
     calls.follow(tid()).unwrap();

@@ -64,7 +64,7 @@ pub struct Gathered {
     codes: HashMap<(u32, u64), Code>,
     most: usize,
     /// How often room was made.
-    coarsened: u64,
+    compactions: u64,
 }
 
 impl Default for Gathered {
@@ -75,7 +75,7 @@ impl Default for Gathered {
             known: HashMap::new(),
             codes: HashMap::new(),
             most: MOST,
-            coarsened: 0,
+            compactions: 0,
         }
     }
 }
@@ -88,7 +88,7 @@ impl Gathered {
         let key = Key { pid, tgid, comm, ip, call, kernel_mode, stacks };
         self.rows.entry(key).or_default().add(count);
         if self.rows.len() >= self.most {
-            self.coarsen();
+            self.compact();
         }
     }
 
@@ -117,8 +117,8 @@ impl Gathered {
     }
 
     /// The rarest rows lose their stacks until half of the room is free; if that does not suffice, also their thread.
-    fn coarsen(&mut self) {
-        self.coarsened += 1;
+    fn compact(&mut self) {
+        self.compactions += 1;
         let mut least = 1;
         while self.rows.len() > self.most / 2 && least < u64::MAX / 4 {
             self.fold(|key, count| (key.stacks.is_some() && count.samples <= least).then(|| key.bare()));
@@ -232,7 +232,7 @@ mod tests {
             assert!(gathered.rows.len() <= 1_000);
         }
         // Half of the room is free after each time: the next is not due at the next sample.
-        assert!(gathered.coarsened <= 2 * u64::from(NAMES) / 1_000, "{} times", gathered.coarsened);
+        assert!(gathered.compactions <= 2 * u64::from(NAMES) / 1_000, "{} times", gathered.compactions);
         assert_eq!(gathered.into_parts().0.iter().map(|hit| hit.count).sum::<u64>(), u64::from(NAMES));
     }
 

@@ -104,7 +104,7 @@ fn a_name_has_its_flavour_behind_three_underlines() {
 }
 
 #[test]
-fn root_whatever_is_torn_ends() {
+fn root_torn_btf_is_rejected() {
     let all = vmlinux();
     for len in [0, 1, 2, 23, 24, 25, 1000, all.len() / 2, all.len() - 1] {
         assert_eq!(few(&all[..len], NAMES), None, "{len}");

@@ -72,7 +72,7 @@ const SENT: [(i32, &str); 4] =
     [(libc::SIGTERM, "TERM"), (libc::SIGHUP, "HUP"), (libc::SIGINT, "INT"), (libc::SIGQUIT, "QUIT")];
 
 #[test]
-fn root_what_is_sent_to_whyslow_alone_is_passed_on() {
+fn root_signal_sent_to_whyslow_alone_is_passed_on() {
     for (number, name) in SENT {
         let script = format!("trap 'kill $!; exit 9' {name}; sleep 300 >/dev/null 2>&1 & echo up; wait");
         let (child, _out) = started(&mut run_script(&[], &script));

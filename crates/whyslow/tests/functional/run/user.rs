@@ -49,7 +49,7 @@ fn root_another_user_or_root_can_be_asked_for() {
 }
 
 #[test]
-fn root_what_the_user_may_not_execute_is_126() {
+fn root_command_that_its_user_may_not_execute_gives_126() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
