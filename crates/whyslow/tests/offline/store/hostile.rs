@@ -220,7 +220,7 @@ fn a_folder_made_to_hurt_is_passed_over() {
     let notes: Vec<&str> = rec.missing.iter().map(|m| m.text.as_str()).collect();
     assert!(notes[0].starts_with("proc/huge was skipped: it has 104857600 bytes"), "{notes:?}");
     assert!(notes[1].starts_with("3 symbolic links"), "{notes:?}");
-    assert!(notes[2].starts_with("1 entries"), "{notes:?}");
+    assert!(notes[2].starts_with("1 entry"), "{notes:?}");
 
     fs::create_dir(below("tables")).unwrap();
     let table = fs::File::create(below("tables/tasks.ndjson")).unwrap();

@@ -134,7 +134,7 @@ fn a_tree_of_copies_is_a_host() {
     assert_eq!(names, ["proc/sys/kernel/hostname", "proc/version", "proc/version", "sys/kernel/mm/ksm/run"]);
     assert_eq!(rec.tables.tasks.map(|t| t.len()), Some(1));
     assert_eq!(rec.torn, None);
-    assert!(rec.missing[0].text.contains("1 symbolic links in"));
+    assert!(rec.missing[0].text.contains("1 symbolic link in"));
     assert_eq!(rec.missing.len(), 1);
 }
 
