@@ -69,9 +69,9 @@ mod tests {
         let [memory, cpu] = said(Ok(Some(4 << 30)), Ok(Some(3.0)));
         assert!(memory.0 && memory.1.contains("in cgroup /m"), "{memory:?}");
         assert!(cpu.0 && cpu.1.contains("300 % of a CPU in cgroup /c"), "{cpu:?}");
-        let [memory, cpu] = said(Ok(Some(49 << 20)), Ok(Some(0.1)));
+        let [memory, cpu] = said(Ok(Some(69 << 20)), Ok(Some(0.1)));
         assert!(
-            !memory.0 && memory.1.starts_with("50 MiB in cgroup /m, of which 49 MiB are left"),
+            !memory.0 && memory.1.starts_with("70 MiB in cgroup /m, of which 69 MiB are left"),
             "{memory:?}"
         );
         assert!(!cpu.0 && cpu.1.contains("a CPU quota of 10 % of a CPU in cgroup /c: answers"), "{cpu:?}");
