@@ -90,6 +90,8 @@ tables! {
     gaps: Gap, IrqLatency;
     /// How late each CPU was, by its state.
     irq_latencies: IrqLatency, IrqLatency;
+    /// Packets that waited for their CPU.
+    stalls: Stall, PacketStalls;
     /// Code in which busy threads were sampled.
     spins: Spin, OnCpuSamples;
 }

@@ -61,6 +61,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
+        stalls: net::stalls::accounts(&ev),
         calls: stacks::calls::calls(recording),
         slow_calls: stacks::calls::slow_calls(recording),
         about: None,

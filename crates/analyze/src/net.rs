@@ -1,3 +1,4 @@
 //! Network: the queues between a device and a reader.
 
 pub(crate) mod receive;
+pub(crate) mod stalls;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
 use crate::resource::Resource;
+use crate::stall::StallAccount;
 use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
 
 /// The version of the JSON document.
@@ -65,6 +66,9 @@ pub struct Document {
     /// Contended kernel locks, the most expensive first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<LockAccount>,
+    /// Packets that waited for their CPU for 5 ms or more, by CPU and cause; the longest time first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stalls: Vec<StallAccount>,
     /// System calls of the watched tasks by file, the most expensive first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallAccount>,
@@ -98,6 +102,12 @@ impl Document {
     pub fn why_waits_unseen(&self) -> Option<String> {
         let unseen = || refusal(self.said_of(Probe::OffCpuStacks), Probe::OffCpuStacks);
         self.why_unseen().or_else(|| self.account.off_cpu.is_none().then(unseen))
+    }
+
+    /// Why this probe has reported nothing; `None`: it has looked.
+    #[must_use]
+    pub fn why_unseen_by(&self, probe: Probe) -> Option<String> {
+        self.why_unseen().or_else(|| self.said_of(probe).map(|said| refusal(Some(said), probe)))
     }
 
     fn said_of(&self, probe: Probe) -> Option<&Missing> {

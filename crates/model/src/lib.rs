@@ -20,6 +20,7 @@ pub mod resource;
 pub mod shell;
 pub mod speed;
 pub mod spin;
+pub mod stall;
 pub mod syscall;
 pub mod table;
 mod task;

@@ -33,6 +33,8 @@ words! {
         OffCpuStacks "off-CPU stacks",
         /// Stacks that had a CPU.
         OnCpuSamples "on-CPU samples",
+        /// Packets that waited for their CPU.
+        PacketStalls "packet stalls",
         /// Sockets whose packets waited for a reader.
         ReceiveQueues "receive queues",
         /// What the receive softirq did.

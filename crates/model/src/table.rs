@@ -13,6 +13,7 @@ pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
+pub use crate::stall::{Stall, StallSeen};
 pub use crate::task::Task;
 pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack, Work};
 
@@ -81,6 +82,8 @@ pub struct Tables {
     pub gaps: Option<Vec<Gap>>,
     /// One row a (CPU, state).
     pub irq_latencies: Option<Vec<IrqLatency>>,
+    /// One row each time that packets waited long for their CPU.
+    pub stalls: Option<Vec<Stall>>,
     /// One row a block of user code in which a thread was met often, with the code.
     pub spins: Option<Vec<Spin>>,
 }

@@ -45,6 +45,7 @@ pub mod sched;
 pub mod shared;
 #[cfg(test)]
 mod spin_tests;
+pub mod stall;
 pub mod tasks;
 #[cfg(test)]
 mod tested_c;

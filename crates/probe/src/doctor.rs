@@ -127,8 +127,14 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));
     let cpus = which::unisolated(Path::new("/"));
-    let mut start =
-        Start { cpus: &cpus, follow: None, shared: None, lent: LentMaps::default(), kernel: &kernel };
+    let mut start = Start {
+        cpus: &cpus,
+        follow: None,
+        shared: None,
+        watches_packets: false,
+        lent: LentMaps::default(),
+        kernel: &kernel,
+    };
     for entry in registry::ALL {
         object(entry.capability, entry.lost, works(entry, &mut start));
     }

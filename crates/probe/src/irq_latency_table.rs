@@ -82,7 +82,9 @@ fn let_in(gap: &irq_latency::irqlat_gap, stack: &[u64], kernel: &mut KernelNames
     if !cfg!(target_arch = "x86_64") {
         return None; // other instructions
     }
-    let is_entry = |address: &u64| kernel.stack(&[*address]).iter().any(|name| name.starts_with("asm_"));
+    let is_entry = |address: &u64| {
+        kernel.stack(&[*address]).iter().any(|name| name.starts_with("asm_") && !name.starts_with("asm_exc_"))
+    };
     let entries: Vec<bool> = stack.iter().map(is_entry).collect();
     let at = entries.iter().rposition(|entry| *entry)?.checked_add(1)?;
     Some(lets_in(*gap.before.get(at)?)).filter(|_| at < stack.len())

@@ -28,6 +28,7 @@ mod sample_table;
 pub mod span_table;
 pub mod speed;
 mod spin_table;
+mod stall_table;
 mod symbols;
 mod task_table;
 mod user_code;

@@ -161,6 +161,7 @@ impl Numbers {
             late_timers,
             gaps,
             irq_latencies: _,
+            stalls,
             spins: _, // as samples
         } = tables;
         for task in tasks.iter_mut().flatten() {
@@ -201,6 +202,8 @@ impl Numbers {
         late_timers.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         io_files.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         gaps.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        let seen = stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen);
+        seen.for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
     }
 }
 

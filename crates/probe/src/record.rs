@@ -45,6 +45,8 @@ pub struct Plan {
     pub needs_speeds: bool,
     /// Only waits are requested: the probes that count softirqs and packets, two hooks each, are left out.
     pub only_waits: bool,
+    /// Packets that wait are requested: a CPU is watched however many of them it has.
+    pub watches_packets: bool,
     /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
     pub all_cpus: bool,
 }

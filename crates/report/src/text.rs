@@ -15,10 +15,11 @@ mod lock;
 mod resources;
 mod rest;
 mod screen;
+mod stall;
 mod wall;
 
 use whyslow_model::chain::WallAccount;
-use whyslow_model::{Document, Finding, Kind, counted, seconds};
+use whyslow_model::{Document, Finding, Kind, Probe, counted, seconds};
 
 use crate::Style;
 use crate::page::{Ink, Page};
@@ -73,6 +74,22 @@ pub fn locks(document: &Document, style: &Style) -> String {
         }
     }
     lock::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// The packets that waited for their CPU.
+#[must_use]
+pub fn stalls(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style);
+    when(&mut page, document);
+    let unseen = document.why_unseen_by(Probe::PacketStalls);
+    match (document.stalls.first(), unseen) {
+        (Some(most), _) => page.tell("", 0, &format!("{}.", stall::headline(most)), Ink::Cause),
+        (None, Some(why)) => page.say("", &format!("Could not look: {why}."), Ink::Heading),
+        (None, None) => page.say("", stall::none(document), Ink::Heading),
+    }
+    stall::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);
     page.finish()
 }

@@ -7,7 +7,7 @@ use whyslow_model::shell::Command;
 use whyslow_model::wait::{Deed, Detail, IoAbout, Mismatch, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
+use whyslow_report::{Style, chains, cpus, json, json_line, locks, stalls, text};
 
 /// Names as processes choose them: any characters, many of them those that a terminal obeys.
 fn name() -> impl Strategy<Value = String> {
@@ -116,6 +116,14 @@ fn watched_with(names: &[String]) -> Document {
             holder.did = vec![Deed::WaitedFor(any_detail(&mut name)), Deed::GaveBack { function: name() }];
         });
     }
+    for stall in &mut doc.stalls {
+        stall.unknown = stall.unknown.as_ref().map(|_| name());
+        if let Some(culprit) = &mut stall.culprit {
+            (culprit.who, culprit.group, culprit.call) = (name(), Some(name()), Some(name()));
+            (culprit.file, culprit.function) = (Some(name()), Some(name()));
+            culprit.stack = vec![name(), name()];
+        }
+    }
     for call in &mut doc.calls {
         (call.syscall, call.path) = (name(), Some(name()));
     }
@@ -152,7 +160,8 @@ proptest! {
     fn waits_keep_to_the_page_without_exception(names in prop::collection::vec(name(), 1..40), verbose: bool) {
         let doc = watched_with(&names);
         let style = Style { verbose, ..Style::default() };
-        for page in [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style)] {
+        let pages = [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style)];
+        for page in pages.into_iter().chain([stalls(&doc, &style)]) {
             for line in page.lines() {
                 prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
                 prop_assert!(columns(line) <= 80, "{line:?}");

@@ -20,7 +20,7 @@ pub use subject::{SubjectArgs, WordArg, must_be_here};
 pub use window::{WindowArgs, slow};
 
 use crate::cmd::{
-    attach, chains, completions, cpu, doctor, exam, explain, locks, man, record, report, rules, run,
+    attach, chains, completions, cpu, doctor, exam, explain, locks, man, net, record, report, rules, run,
 };
 use crate::launch::OUR_FAILURE;
 use crate::outcome::Outcome;
@@ -35,6 +35,7 @@ Examples:
   sudo whyslow attach 4242 --for 30s    follow a running process for 30 s
   sudo whyslow chains                   list the wait chains of this host
   sudo whyslow cpu                      measure the speed of each CPU
+  sudo whyslow net --watch --for 60s    list the packets that waited for their CPU
   sudo whyslow record --for 30s -o host.why
   whyslow report host.why               later, on any host, without root
   whyslow explain cpu-quota             how this rule works, and its limits
@@ -49,7 +50,8 @@ Exit status:
 
   chains          1 if it reports a chain, else 0 or 2
   cpu             1 if a slow CPU cost a task time, else 0 or 2
-  attach, locks   0 if they could look, else 2
+  attach, locks, net
+                  0 if they could look, else 2
   run             the exit status of the command, or
                   128 + n if signal n ended the command
                   128 + n if whyslow got signal n twice (Ctrl-C: 130);
@@ -92,6 +94,8 @@ enum Verb {
     Chains(chains::Args),
     /// List the contended kernel locks of this host, with their waiters and holders
     Locks(locks::Args),
+    /// List the packets that waited for their CPU, and what kept that CPU from them
+    Net(net::Args),
     /// Measure the speed of each CPU, and report why a CPU is slow
     Cpu(cpu::Args),
     /// Record a window of this host to a file, for `whyslow report`
@@ -120,6 +124,7 @@ impl Cli {
             Some(Verb::Attach(args)) => attach::run(args, out),
             Some(Verb::Chains(args)) => chains::run(args, out),
             Some(Verb::Locks(args)) => locks::run(args, out),
+            Some(Verb::Net(args)) => net::run(args, out),
             Some(Verb::Cpu(args)) => cpu::run(args, out),
             Some(Verb::Record(args)) => record::run(args, out),
             Some(Verb::Report(args)) => report::run(args, out),

@@ -9,6 +9,7 @@ pub mod exam;
 pub mod explain;
 pub mod locks;
 pub mod man;
+pub mod net;
 pub mod record;
 pub mod report;
 pub mod rules;

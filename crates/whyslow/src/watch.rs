@@ -28,6 +28,8 @@ pub struct Look {
     pub needs_speeds: bool,
     /// The user requested only waits.
     pub only_waits: bool,
+    /// The user requested packets that wait.
+    pub watches_packets: bool,
 }
 
 impl Look {
@@ -41,6 +43,7 @@ impl Look {
             all_cpus: false,
             needs_speeds: false,
             only_waits: false,
+            watches_packets: false,
         }
     }
 
@@ -51,6 +54,7 @@ impl Look {
             budget,
             needs_speeds: self.needs_speeds,
             only_waits: self.only_waits,
+            watches_packets: self.watches_packets,
             window: self.window,
             root: PathBuf::from("/"),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -59,6 +59,7 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
             let lines = tables.cpus.iter().flatten().flat_map(|cpu| &cpu.hardirqs);
             sum(&mut lines.map(|(.., count)| *count))
         }
+        Probe::PacketStalls => sum(&mut tables.stalls.iter().flatten().map(|_| 1)),
         Probe::TcpConnects => sum(&mut tables.connects.iter().flatten().map(|row| row.count)),
         Probe::BpfPrograms
         | Probe::Code

@@ -8,7 +8,6 @@ use whyslow_model::table::{Gap, IrqLatency};
 
 use crate::parse;
 use crate::stacks::symbol;
-use stolen::Stolen;
 
 mod culprits;
 mod file;
@@ -17,10 +16,10 @@ pub(crate) mod fixture;
 mod stolen;
 mod victims;
 
-pub(crate) use culprits::{Doubt, LatencyCulprit, culprits, judged};
+pub(crate) use culprits::{Doubt, LatencyCulprit, at_end, culprits, judged};
 pub(crate) use file::asked_through;
 use file::spun_in;
-pub(crate) use stolen::own_ns;
+pub(crate) use stolen::{Stolen, own_ns};
 pub(crate) use victims::{LatencyVictim, LatencyVictims, VictimWait};
 
 /// An idle state as its driver describes it.
@@ -84,11 +83,16 @@ pub(crate) fn slow_states(rec: &Recording) -> Vec<(u32, u32)> {
     slow.filter_map(|row| Some((row.cpu, row.state?))).collect()
 }
 
+/// Whether an interrupt enters the kernel by this function. Faults and FRED's system calls do by others (arch/x86/entry).
+pub(crate) fn is_interrupt_entry(frame: &str) -> bool {
+    frame.starts_with("asm_") && !frame.starts_with("asm_exc_") && frame != "asm_fred_entrypoint_user"
+}
+
 /// What was interrupted at the end of a gap, innermost first; `None`: the frames do not show it, or belong to the idle task.
 pub(crate) fn interrupted(gap: &Gap) -> Option<Vec<&str>> {
     let frames: Vec<&str> = gap.kernel.iter().map(|frame| symbol(frame)).collect();
     // The entry code of the interrupt is the outermost of its frames.
-    let entry = frames.iter().rposition(|frame| frame.starts_with("asm_"))?;
+    let entry = frames.iter().rposition(|frame| is_interrupt_entry(frame))?;
     (gap.pid != 0).then(|| frames.get(entry + 1..).unwrap_or_default().to_vec())
 }
 
@@ -148,5 +152,7 @@ mod tests {
         assert_eq!(interrupted(&gap(1, 9, &timer[..2])), Some(vec![]), "user code");
         assert_eq!(interrupted(&gap(1, 9, &timer[..1])), None);
         assert_eq!(interrupted(&gap(1, 0, &timer)), None, "idle");
+        let fault = ["asm_sysvec_apic_timer_interrupt", "clear_page", "asm_exc_page_fault"];
+        assert_eq!(interrupted(&gap(1, 9, &fault)), Some(vec!["clear_page", "asm_exc_page_fault"]));
     }
 }

@@ -151,6 +151,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	/* All interrupts that fell due in a gap come at its end: the first one reports it. */
 	if (!here || !reported || now - ns < here->reported)
 		return;
+	here->gap_ns = ns;
 	here->reported = now;
 	reported->gap.at = now;
 	reported->gap.ns = ns;
@@ -212,7 +213,7 @@ int BPF_PROG(expired, struct hrtimer *timer)
 	struct irqlat_key key = { .cpu = cpu, .kind = LATE_TIMER };
 	struct task_struct *t = 0;
 	__s64 now = 0, ns, stolen;
-	__u64 mono;
+	__u64 mono, gap;
 	struct irqlat_cpu *here;
 
 	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), second_argument(ctx)))
@@ -222,6 +223,9 @@ int BPF_PROG(expired, struct hrtimer *timer)
 	if (!here)
 		return 0;
 	stolen = stolen_here(here);
+	mono = bpf_ktime_get_ns();
+	gap = elapsed(here->timer, mono);
+	here->timer = mono;
 	if (ns < 0 || ns > LATEST)
 		return 0;
 	key.state = pid ? RUNS : here->last;
@@ -233,13 +237,17 @@ int BPF_PROG(expired, struct hrtimer *timer)
 		if (sleeper_function && key.function == sleeper_function)
 			t = BPF_CORE_READ(sleeper, task);
 		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
-		mono = bpf_ktime_get_ns();
 		/* It was due in an idle state that something else ended: the task that has run since then keeps no interrupt out. */
 		if (here->woke > mono - ns)
 			key.state = here->last;
 		note_row(&key, t, 0, mono, ns);
-		if (ns >= gap_ns)
-			note_gap(ctx, mono, ns, cpu, key.state, stolen);
+		/* A timer that is set for a time in the past comes at once (clockevents_program_event, force): no interrupt was kept out
+		 * before the last one.
+		 */
+		if (gap > (__u64)ns)
+			gap = ns;
+		if (gap >= gap_ns)
+			note_gap(ctx, mono, gap, cpu, key.state, stolen);
 	}
 	/* Timers that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
 	if (key.state != RUNS && here->counted++)

@@ -46,7 +46,8 @@ struct irqlat_cpu {
 	__u64 counted;   /* timers that showed how late the CPU woke */
 	__u64 steal_from; /* where the hypervisor writes the time that it took from this CPU */
 	__u64 stolen;     /* its value when it was last read */
-	__u64 unused[2];
+	__u64 gap_ns; /* how long the last reported gap was */
+	__u64 timer;  /* when the last timer came */
 };
 
 /* How late a CPU was, by its state. Mostly written by the CPU itself: no atomics. */

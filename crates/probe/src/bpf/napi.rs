@@ -209,4 +209,4 @@ fn not_started(err: &libbpf_rs::Error) -> Missing {
 
 #[cfg(test)]
 #[path = "napi_tests.rs"]
-mod tests;
+pub(super) mod tests;

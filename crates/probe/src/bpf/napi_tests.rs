@@ -103,14 +103,14 @@ proptest! {
 
 /// Packets of one CPU for another, in a network namespace of our own, on its loopback. Each goes to all readers, and a long filter makes
 /// each as expensive as needed: the other CPU's backlog fills.
-struct Flood {
-    socket: UdpSocket,
+pub struct Flood {
+    pub socket: UdpSocket,
     readers: Vec<UdpSocket>,
-    to: std::net::SocketAddr,
+    pub to: std::net::SocketAddr,
 }
 
 impl Flood {
-    fn set(from: usize, to: usize) -> Self {
+    pub fn set(from: usize, to: usize) -> Self {
         // SAFETY: concern this thread alone, which the test harness made for this test.
         unsafe {
             assert_eq!(
@@ -135,7 +135,13 @@ impl Flood {
         Flood { socket, readers: Vec::new(), to: ([127, 255, 255, 255], 9).into() }
     }
 
-    fn more_readers(&mut self, count: usize) {
+    pub fn more_readers(&mut self, count: usize) {
+        // 4,000 times "add 1", and none of the packet is wanted.
+        self.readers_with(libc::sock_filter { code: 0x04, jt: 0, jf: 0, k: 1 }, count);
+    }
+
+    /// Readers that run this instruction 4,000 times for each packet.
+    pub fn readers_with(&mut self, instruction: libc::sock_filter, count: usize) {
         for _ in 0..count {
             // SAFETY: plain numbers in and out.
             let socket = unsafe {
@@ -143,8 +149,7 @@ impl Flood {
                 assert!(fd >= 0);
                 <UdpSocket as std::os::fd::FromRawFd>::from_raw_fd(fd)
             };
-            // 4,000 times "add 1", and none of the packet is wanted.
-            let mut program = vec![libc::sock_filter { code: 0x04, jt: 0, jf: 0, k: 1 }; 4000];
+            let mut program = vec![instruction; 4000];
             program.push(libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 });
             let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
             let yes = 1;
@@ -164,7 +169,7 @@ impl Flood {
         }
     }
 
-    fn send(&self, packets: u64) {
+    pub fn send(&self, packets: u64) {
         for _ in 0..packets {
             let _ = self.socket.send_to(&[7; 64], self.to); // a full backlog is what is wanted
         }

@@ -47,7 +47,15 @@ impl<'slot> Probes<'slot> {
         let (after, beside): (Vec<_>, Vec<_>) =
             wanted.partition(|(_, (entry, _))| entry.load == LoadOrder::AfterScheduler);
         let (cpus, follow) = (self.sampled.clone(), plan.follow.as_ref());
-        let start = |shared| Start { cpus: &cpus, follow, shared, lent: LentMaps::default(), kernel };
+        let watches_packets = plan.watches_packets;
+        let start = |shared| Start {
+            cpus: &cpus,
+            follow,
+            shared,
+            watches_packets,
+            lent: LentMaps::default(),
+            kernel,
+        };
         let independent = thread::scope(|scope| {
             scope.spawn(|| {
                 priority::inherit();

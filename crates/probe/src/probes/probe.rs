@@ -106,6 +106,8 @@ pub struct Start<'a> {
     pub follow: Option<&'a Follow>,
     /// The scheduler's maps; none for probes that do not share them, and where it did not start.
     pub shared: Option<Shared<'a>>,
+    /// Packets are what the user watches: a CPU with very many of them is watched, too.
+    pub watches_packets: bool,
     /// Maps of probes that started before this one.
     pub lent: LentMaps,
     /// What the kernel reports about itself.

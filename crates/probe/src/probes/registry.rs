@@ -3,7 +3,8 @@
 
 use super::probe::Entry;
 use crate::bpf::{
-    blkio, calls, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu, work,
+    blkio, calls, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu, stall,
+    work,
 };
 
 /// In the order in which they start and return results.
@@ -14,6 +15,7 @@ pub const ALL: &[Entry] = &[
     calls::ENTRY,
     irq_latency::ENTRY,
     ipi::ENTRY,
+    stall::ENTRY,
     irq::ENTRY,
     oncpu::ENTRY,
     napi::ENTRY,

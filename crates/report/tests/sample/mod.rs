@@ -30,6 +30,7 @@ pub fn empty() -> Document {
         wall: None,
         chains: Vec::new(),
         locks: Vec::new(),
+        stalls: Vec::new(),
         calls: Vec::new(),
         slow_calls: Vec::new(),
         about: None,

@@ -1,6 +1,7 @@
 //! What the wait graph may say: chains, a wall time account, locks, system calls.
 
 use whyslow_model::chain::*;
+use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::*;
 use whyslow_model::*;
@@ -333,6 +334,42 @@ pub fn slow_calls() -> Vec<SlowCallAccount> {
     vec![first, open]
 }
 
+/// Packets that waited for their CPU: interrupts off, a deferred softirq, a long poll, and one that is not known.
+pub fn stalls() -> Vec<StallAccount> {
+    let agent = StallCulprit {
+        pid: 10_137,
+        who: "cadvisor".into(),
+        group: Some("container monitor".into()),
+        call: Some("read".into()),
+        file: Some("memory.stat".into()),
+        function: Some("css_rstat_flush".into()),
+        stack: ["css_rstat_flush", "memory_stat_show", "vfs_read"].map(str::to_owned).into(),
+    };
+    let bare = StallCulprit { pid: 77, who: "spinner".into(), ..StallCulprit::default() };
+    let rules = StallCulprit {
+        who: "softirq".into(),
+        function: Some("nft_do_chain".into()),
+        stack: ["nft_do_chain", "nf_hook_slow", "ip_rcv"].map(str::to_owned).into(),
+        ..StallCulprit::default()
+    };
+    let of = |cpu, kind, total, culprit: Option<StallCulprit>| StallAccount {
+        cpu,
+        kind,
+        count: 3,
+        total: s(total),
+        worst: s(total / 2.0),
+        at: s(0.4),
+        unknown: culprit.is_none().then(|| "the hypervisor did not run this CPU".to_owned()),
+        culprit,
+    };
+    vec![
+        of(11, StallKind::IrqsOff, 0.43, Some(agent)),
+        of(3, StallKind::Deferred, 0.12, Some(bare)),
+        of(0, StallKind::Poll, 0.06, Some(rules)),
+        StallAccount { count: 1, ..of(7, StallKind::IrqsOff, 0.03, None) },
+    ]
+}
+
 /// What `run` says of a build.
 pub fn watched() -> Document {
     let mut doc = empty();
@@ -340,6 +377,7 @@ pub fn watched() -> Document {
     doc.chains = chains();
     doc.chains.truncate(2);
     (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
+    doc.stalls = stalls();
     doc.missing = vec![Missing::not_recorded("user stacks").into()];
     doc.own_cost = OwnCost { cpu: s(0.41), rss_bytes: 40 << 20, bpf_s: Some(0.3), lost_events: 0 };
     doc

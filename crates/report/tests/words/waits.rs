@@ -7,7 +7,7 @@ use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccoun
 use whyslow_model::wait::WaitTarget;
 use whyslow_model::{Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, json, json_line, locks, text};
+use whyslow_report::{Style, chains, json, json_line, locks, stalls, text};
 
 const SHORT: Style = Style { colour: false, verbose: false, columns: None };
 const LONG: Style = Style { colour: false, verbose: true, columns: None };
@@ -60,6 +60,16 @@ fn the_example_in_docs_chains_is_what_is_printed() {
 fn each_lock_tells_who_waited_where_and_who_held_it() {
     let doc = Document { locks: waits::locks(), ..sample::empty() };
     same(&locks(&doc, &SHORT), "locks.txt");
+}
+
+#[test]
+fn stall_names_its_cpu_culprit_call_file_and_stack() {
+    let doc = Document { stalls: waits::stalls(), ..sample::empty() };
+    same(&stalls(&doc, &SHORT), "stalls.txt");
+    let quiet = stalls(&sample::empty(), &SHORT);
+    assert!(quiet.contains("\nNo packet waited for its CPU for 5 ms or more.\n"), "{quiet}");
+    let blind = stalls(&sample::unseen(), &SHORT);
+    assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         late_timers,
         gaps,
         irq_latencies: _,
+        stalls,
         spins,
         groups,
         users,
@@ -100,6 +101,10 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     for row in spins.iter_mut().flatten() {
         // The place and the module name the program. The code itself stays: the rule judges the loop by it.
         (row.place, row.module) = (words.function(&row.place), words.path(&row.module));
+    }
+    for row in stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen) {
+        row.comm = words.comm(&row.comm);
+        row.file = row.file.take().map(|file| words.path(&file));
     }
     let comms = waits.iter_mut().flatten().map(|row| &mut row.comm);
     let comms = comms.chain(holds.iter_mut().flatten().map(|row| &mut row.comm));

@@ -71,6 +71,7 @@ tables! {
     late_timers Later,
     gaps Later,
     irq_latencies Later,
+    stalls Later,
 }
 
 /// A table that can be written.

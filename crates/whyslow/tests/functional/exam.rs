@@ -34,6 +34,29 @@ fn status(output: &Output) -> i32 {
 }
 
 #[test]
+fn root_net_watch_reports_stalls_or_that_none_was_seen() {
+    let output = whyslow().args(["net", "--watch", "--for", "500ms", "--json"]).output().unwrap();
+    let document = document(&text(&output.stdout));
+    assert_eq!((status(&output), document["schema"].as_u64()), (0, Some(0)));
+    let missing = document["missing"].as_array().unwrap();
+    assert!(missing.iter().all(|note| note["what"] != "packet stalls"), "{missing:?}");
+    for stall in document["stalls"].as_array().into_iter().flatten() {
+        assert!(stall["worst_s"].as_f64().unwrap() >= 0.005, "{stall}");
+        assert!(stall["culprit"].is_object() != stall["unknown"].is_string(), "{stall}");
+    }
+    let output = whyslow().args(["net", "--watch", "--for", "300ms"]).output().unwrap();
+    let page = text(&output.stdout);
+    let is_answer = |line: &str| {
+        line.contains("its packets")
+            || line.contains("to wait for its CPU")
+            || line.contains("waited for its CPU")
+    };
+    assert!(status(&output) == 0 && page.lines().any(is_answer), "{page}");
+    let unasked = whyslow().args(["net"]).output().unwrap();
+    assert_eq!((status(&unasked), unasked.stdout.is_empty()), (2, true), "--watch is required");
+}
+
+#[test]
 fn root_exam_prints_json_and_its_status_tells_whether_there_is_a_cause() {
     let output = whyslow().args(["--for", "1s", "--json"]).output().unwrap();
     let document = document(&text(&output.stdout));

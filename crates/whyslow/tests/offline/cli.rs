@@ -14,12 +14,13 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("it prints UTF-8")
 }
 
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 14] = [
     "exam",
     "run",
     "attach",
     "chains",
     "locks",
+    "net",
     "cpu",
     "record",
     "report",

@@ -37,6 +37,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         late_timers,
         gaps,
         irq_latencies: _,
+        stalls,
         spins,
     } = tables;
     let rows = &mut Names { fills, see };
@@ -91,6 +92,10 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
     cross_calls.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     late_timers.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     gaps.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
+    stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen).for_each(|row| {
+        rows.one(&mut row.comm);
+        rows.maybe(&mut row.file);
+    });
     spins
         .iter_mut()
         .flatten()
@@ -235,6 +240,11 @@ pub fn a_row_of_each() -> Tables {
         late_timers: Some(vec![LateTimer::default()]),
         gaps: Some(vec![Gap::default()]),
         irq_latencies: Some(vec![IrqLatency::default()]),
+        stalls: Some(vec![Stall {
+            seen: vec![StallSeen::default()],
+            kind: "long-poll".into(),
+            ..Stall::default()
+        }]),
         spins: Some(vec![Spin::default()]),
     }
 }

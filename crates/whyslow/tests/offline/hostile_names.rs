@@ -8,7 +8,8 @@ use whyslow_analyze::{examine, stacks::flame};
 use whyslow_faults::draw::Draw;
 use whyslow_model::Recording;
 use whyslow_model::table::{
-    Cgroup, Connect, Group, Listener, Program, Request, Server, SlowCall, Socket, Tables, Task, User,
+    Cgroup, Connect, Group, Listener, Program, Request, Server, SlowCall, Socket, Stall, StallSeen, Tables,
+    Task, User,
 };
 use whyslow_report::safe::is_unsafe;
 use whyslow_report::{Style, json, text};
@@ -109,6 +110,9 @@ fn told(tables: &mut Tables) {
     let program = Program { run_ns: 2 * second, runs: 1000, kind: "xdp".into(), ..Program::default() };
     tables.programs = Some(vec![program]);
     tables.requests = Some(vec![Request { tgid, ..Request::default() }]);
+    let ran = StallSeen { pid: tgid, tgid, count: 9, at_ns: second, ..StallSeen::default() };
+    let stall = Stall { ns: second, at_ns: second, kind: "softirq-deferred".into(), ..Stall::default() };
+    tables.stalls = Some(vec![Stall { seen: vec![ran; 2], ..stall }]);
 }
 
 /// Well-formed as far as names can break it: no raw control character, each "<" begins a tag that ends, each "&" begins an entity.

@@ -138,7 +138,7 @@ fn no_name_of_any_table_is_left() {
 }
 
 /// Fields whose strings are the kernel's, numbers or code.
-const KERNELS: [&str; 21] = [
+const KERNELS: [&str; 22] = [
     "cross_calls.function",
     "disk.dev",
     "disk.device",
@@ -157,6 +157,7 @@ const KERNELS: [&str; 21] = [
     "spans.target.kind",
     "spins.arch",
     "spins.code",
+    "stalls.kind",
     "tasks.allowed",
     "waits.state",
     "works.function",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_faults::Draw;
 use whyslow_model::table::{
     Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
-    Memory, Poll, Sample, Socket, Speed, Spin, Tables, Task, Wait,
+    Memory, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
     Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
@@ -466,6 +466,7 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         ),
         gaps: Some((0..size.cpus * 20).map(|i| gap(i % size.cpus.max(1), some(draw), draw)).collect()),
         irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
+        stalls: Some((0..size.cpus * 20).map(|i| stall(i % size.cpus.max(1), some(draw), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
     }
@@ -540,6 +541,13 @@ fn gap(cpu: u32, pid: u32, draw: &mut Draw) -> Gap {
         kernel: frames_of(draw),
         ..Gap::default()
     }
+}
+
+fn stall(cpu: u32, pid: u32, draw: &mut Draw) -> Stall {
+    let Gap { tgid, at_ns, ns, kernel, .. } = gap(cpu, pid, draw);
+    let ran = StallSeen { at_ns, count: 3, pid, tgid, kernel, ..StallSeen::default() };
+    let kind = draw.pick(&["interrupts-off", "softirq-deferred", "long-poll"]).to_owned();
+    Stall { cpu, at_ns, ns, kind, seen: vec![ran; draw.between(1, 4) as usize] }
 }
 
 fn irq_latencies(cpu: u32, draw: &mut Draw) -> Vec<IrqLatency> {

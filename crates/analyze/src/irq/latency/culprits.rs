@@ -73,12 +73,7 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<LatencyCulprit>, Vec<Doubt>) {
     for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
         let sum = all.entry(gap.cpu).or_default();
         *sum = sum.saturating_add(gap.ns);
-        let is_own = rec.meta.is_own(gap.pid, gap.tgid);
-        let snapshots = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
-        let was_switched_in = snapshots.first().is_some_and(|snapshot| SWITCHED_IN.contains(snapshot));
-        if let Some(function) =
-            function_at_work(&snapshots).filter(|_| !was_switched_in && !spins(&snapshots))
-        {
+        if let Some(function) = at_end(rec, gap) {
             by_place.entry((gap.cpu, function)).or_default().push(gap);
         }
     }
@@ -110,6 +105,14 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<LatencyCulprit>, Vec<Doubt>) {
     found.sort_by(longest);
     doubts.sort_by(|a, b| longest(&a.culprit, &b.culprit));
     (found, doubts)
+}
+
+/// The function at the end of a gap that may have kept interrupts off; `None`: the end shows none, or it is our own.
+pub(crate) fn at_end<'g>(rec: &Recording, gap: &'g Gap) -> Option<&'g str> {
+    let is_own = rec.meta.is_own(gap.pid, gap.tgid);
+    let frames = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false))?;
+    let was_switched_in = frames.first().is_some_and(|frame| SWITCHED_IN.contains(frame));
+    function_at_work(&frames).filter(|_| !was_switched_in && !spins(&frames))
 }
 
 fn total(gaps: &[&Gap]) -> u64 {

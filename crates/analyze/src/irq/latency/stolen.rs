@@ -22,7 +22,7 @@ const COMPARABLE: u64 = 2;
 const ENOUGH: u64 = 3;
 
 /// What hypervisor and firmware took from each CPU.
-pub(super) struct Stolen {
+pub(crate) struct Stolen {
     /// By CPU, in the window; none where the hypervisor does not report it.
     steal: BTreeMap<u32, Duration>,
     /// By CPU: how often, and how long, it stood still where no kernel keeps interrupts off.

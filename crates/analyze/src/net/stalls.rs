@@ -1,0 +1,242 @@
+//! Packets that waited for their CPU: what ran there meanwhile.
+//!
+//! Interrupts off: the gap that the IRQ latency probe recorded shows the code that let the interrupt in, under the doubts that `irqs-off` has. A deferred softirq: ticks of the CPU show what ran between
+//! the raise and the entry; without a tick the end shows it, unless it is ksoftirqd's, which then only waited. A long poll: ticks show the
+//! code of the softirq. A task that ran before the stall has no tick in it, and is not named.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::stall::{Stall, StallAccount, StallCulprit, StallKind, StallSeen};
+use whyslow_model::table::Gap;
+
+use crate::Evidence;
+use crate::irq::latency::{Stolen, at_end, is_interrupt_entry};
+use crate::stacks::doing::function_at_work;
+use crate::stacks::symbol;
+use crate::stacks::syscalls::syscall_name;
+
+#[cfg(test)]
+#[path = "stalls_tests.rs"]
+mod tests;
+
+/// The hypervisor made a gap if it took so much of it.
+const STOLEN: f64 = 0.5;
+/// A gap without interrupts is what made a stall if it is so much of it.
+const GAP: f64 = 0.5;
+/// A CPU that ran for longer than this had a tick, unless it has none at all (nohz_full), in ns.
+const TICKLESS: u64 = 12_000_000;
+/// A task that had fewer of the ticks did not keep the others out.
+const MOST_TICKS: f64 = 0.5;
+/// Functions that run the softirqs: kernel/softirq.c, handle_softirqs since 6.10 (`__do_softirq` before).
+const SOFTIRQS: [&str; 2] = ["handle_softirqs", "__do_softirq"];
+const IDLED: &str = "the CPU idled: a deep idle state, firmware or a hypervisor delayed it";
+/// Frames of a stack that are kept.
+const FRAMES: usize = 8;
+
+/// The stalls by CPU and cause, the longest time first.
+pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
+    let mut by_cause: BTreeMap<_, StallAccount> = BTreeMap::new();
+    let stolen = Stolen::of(ev.recording());
+    for stall in ev.stalls().unwrap_or_default() {
+        let Some(kind) = StallKind::ALL.iter().copied().find(|kind| kind.word() == stall.kind) else {
+            continue; // of a newer whyslow
+        };
+        let caused = culprit(ev, &stolen, kind, stall);
+        let (culprit, unknown) = match caused {
+            Ok(culprit) => (Some(culprit), None),
+            Err(why) => (None, Some(why)),
+        };
+        let key = (
+            stall.cpu,
+            kind,
+            culprit.clone().map(|one| StallCulprit { stack: Vec::new(), ..one }),
+            unknown.clone(),
+        );
+        let ns = Duration::from_nanos(stall.ns);
+        let at = Duration::from_nanos(stall.at_ns.saturating_sub(stall.ns));
+        let sum = by_cause.entry(key).or_insert_with(|| StallAccount {
+            cpu: stall.cpu,
+            kind,
+            count: 0,
+            total: Duration::ZERO,
+            worst: Duration::ZERO,
+            at,
+            culprit: None,
+            unknown,
+        });
+        sum.count = sum.count.saturating_add(1);
+        sum.total = sum.total.saturating_add(ns);
+        if sum.culprit.is_none() || ns > sum.worst {
+            sum.culprit = culprit;
+        }
+        (sum.worst, sum.at) = (sum.worst.max(ns), sum.at.min(at));
+    }
+    let mut all: Vec<StallAccount> = by_cause.into_values().collect();
+    all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.at, a.cpu).cmp(&(b.at, b.cpu))));
+    all
+}
+
+/// What kept the packets out, or why that is not known.
+fn culprit(
+    ev: &Evidence<'_>,
+    stolen: &Stolen,
+    kind: StallKind,
+    stall: &Stall,
+) -> Result<StallCulprit, String> {
+    let Some((end, ticks)) = stall.seen.split_last() else { return Err("no stack was taken".to_owned()) };
+    // A CPU that took no interrupts had no ticks, and what it did next is not what kept the packets out.
+    match (kind, gap_of(ev, stall)) {
+        (_, Some(gap)) => of_gap(ev, stolen, gap, end),
+        (StallKind::IrqsOff, None) => Err("the gap without interrupts was not recorded".to_owned()),
+        (StallKind::Deferred, None) => deferred(ev, stall, end, ticks),
+        (StallKind::Poll, None) => {
+            let rows: Vec<&StallSeen> = ticks.iter().filter(|row| row.softirq).collect();
+            if rows.is_empty() { Err("no tick came within the poll".to_owned()) } else { of_softirqs(&rows) }
+        }
+    }
+}
+
+/// The gap without interrupts on that CPU that is most of the stall.
+fn gap_of<'r>(ev: &Evidence<'r>, stall: &Stall) -> Option<&'r Gap> {
+    let begin = stall.at_ns.saturating_sub(stall.ns);
+    let shared = |gap: &Gap| {
+        let from = gap.at_ns.saturating_sub(gap.ns).max(begin);
+        gap.at_ns.min(stall.at_ns).saturating_sub(from)
+    };
+    let gaps = ev.recording().tables.gaps.iter().flatten().filter(|gap| gap.cpu == stall.cpu);
+    gaps.filter(|gap| shared(gap) as f64 >= GAP * stall.ns as f64).max_by_key(|gap| shared(gap))
+}
+
+/// The thread that the first interrupt behind the gap has stopped.
+fn of_gap(ev: &Evidence<'_>, stolen: &Stolen, gap: &Gap, end: &StallSeen) -> Result<StallCulprit, String> {
+    if gap.stolen_ns.is_some_and(|taken| taken as f64 >= STOLEN * gap.ns as f64) {
+        return Err("the hypervisor did not run this CPU".to_owned());
+    }
+    if gap.let_in == Some(false) {
+        return Err("interrupts were on: firmware or a hypervisor stopped this CPU".to_owned());
+    }
+    if gap.state.is_some() || gap.pid == 0 {
+        return Err(IDLED.to_owned());
+    }
+    if let Some(why) = stolen.doubt(gap.cpu, &[gap]) {
+        return Err(why);
+    }
+    let Some(function) = at_end(ev.recording(), gap) else {
+        return Err("the end of the time without interrupts shows no code that keeps them off".to_owned());
+    };
+    // The softirq may begin in a later system call of the thread.
+    let is_same = end.pid == gap.pid && frames(end).contains(&function);
+    let (syscall, file) = if is_same { (end.syscall, end.file.clone()) } else { (None, None) };
+    let Gap { pid, tgid, comm, kernel, .. } = gap.clone();
+    let stopped =
+        StallSeen { at_ns: gap.at_ns, count: 1, pid, tgid, comm, softirq: false, syscall, file, kernel };
+    of_thread(ev, &stopped, &[&stopped])
+}
+
+fn deferred(
+    ev: &Evidence<'_>,
+    stall: &Stall,
+    end: &StallSeen,
+    ticks: &[StallSeen],
+) -> Result<StallCulprit, String> {
+    let all: u64 = ticks.iter().map(|row| u64::from(row.count)).sum();
+    if all == 0 {
+        return match stall.ns <= TICKLESS && enables_bottom_halves(end) {
+            true => of_thread(ev, end, &[end]),
+            false => Err("no tick of this CPU came meanwhile".to_owned()),
+        };
+    }
+    let in_softirqs: Vec<&StallSeen> = ticks.iter().filter(|row| row.softirq).collect();
+    let is_most = |rows: &[&StallSeen]| {
+        let own: u64 = rows.iter().map(|row| u64::from(row.count)).sum();
+        own as f64 > MOST_TICKS * all as f64
+    };
+    if is_most(&in_softirqs) {
+        return of_softirqs(&in_softirqs);
+    }
+    let mut by_pid: BTreeMap<u32, Vec<&StallSeen>> = BTreeMap::new();
+    for row in ticks.iter().filter(|row| !row.softirq) {
+        by_pid.entry(row.pid).or_default().push(row);
+    }
+    match by_pid.into_values().find(|rows| is_most(rows)) {
+        Some(rows) => of_thread(ev, rows.last().copied().unwrap_or(end), &rows),
+        None => Err("several tasks ran there in turn".to_owned()),
+    }
+}
+
+/// Whether the softirq begins because this thread enables bottom halves: an interrupt or ksoftirqd would begin it otherwise.
+fn enables_bottom_halves(end: &StallSeen) -> bool {
+    let all = frames(end);
+    let enables = all.iter().position(|frame| *frame == "__local_bh_enable_ip");
+    enables.is_some_and(|at| !all.iter().take(at).any(|frame| is_interrupt_entry(frame)))
+}
+
+/// The thread of `last`; the function that most of `rows` show.
+fn of_thread(ev: &Evidence<'_>, last: &StallSeen, rows: &[&StallSeen]) -> Result<StallCulprit, String> {
+    if last.pid == 0 {
+        return Err(IDLED.to_owned());
+    }
+    let function = most(rows, |row| function_at_work(&interrupted(row)).map(str::to_owned));
+    let row = rows
+        .iter()
+        .rev()
+        .find(|row| function_at_work(&interrupted(row)) == function.as_deref())
+        .unwrap_or(&last);
+    let group = ev
+        .task(last.pid)
+        .and_then(|task| ev.cgroup(task.unified_cgroup).or_else(|| ev.cgroup(task.cpu_cgroup)));
+    Ok(StallCulprit {
+        pid: last.pid,
+        who: ev.process_name(last.tgid, &last.comm),
+        group: group.filter(|group| group.path != "/").map(|group| ev.names().cgroup(group).name),
+        call: row.syscall.map(|call| syscall_name(call).into_owned()),
+        file: row.file.clone(),
+        function,
+        stack: interrupted(row).into_iter().take(FRAMES).map(str::to_owned).collect(),
+    })
+}
+
+/// The function of the softirqs that most of these rows show.
+fn of_softirqs(rows: &[&StallSeen]) -> Result<StallCulprit, String> {
+    let work = |row: &StallSeen| function_at_work(&softirq_frames(row)?).map(str::to_owned);
+    // Stacks end in code that the kernel cannot unwind: BPF programs, and modules without ORC data.
+    let named =
+        || most(rows, work).ok_or_else(|| "a softirq ran there, whose function is not known".to_owned());
+    let function = named()?;
+    let row = rows.iter().rev().find(|row| work(row).as_ref() == Some(&function));
+    let frames = row.and_then(|row| softirq_frames(row)).unwrap_or_default();
+    let stack = frames.into_iter().take(FRAMES).map(str::to_owned).collect();
+    Ok(StallCulprit { who: "softirq".to_owned(), function: Some(function), stack, ..StallCulprit::default() })
+}
+
+fn most(rows: &[&StallSeen], of: impl Fn(&StallSeen) -> Option<String>) -> Option<String> {
+    let mut ticks: BTreeMap<String, u64> = BTreeMap::new();
+    for row in rows {
+        if let Some(function) = of(row) {
+            // A row of many ticks has one of their stacks.
+            *ticks.entry(function).or_default() += 1;
+        }
+    }
+    ticks.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0))).map(|(function, _)| function)
+}
+
+fn frames(row: &StallSeen) -> Vec<&str> {
+    row.kernel.iter().map(|frame| symbol(frame)).filter(|frame| !frame.is_empty()).collect()
+}
+
+/// What the thread itself ran, innermost first: behind the outermost entry of an interrupt, of a softirq on its way out of a call
+/// behind that.
+fn interrupted(row: &StallSeen) -> Vec<&str> {
+    let all = frames(row);
+    let entry = all.iter().rposition(|frame| is_interrupt_entry(frame) || SOFTIRQS.contains(frame));
+    all.get(entry.map_or(0, |at| at + 1)..).unwrap_or_default().to_vec()
+}
+
+/// The frames of a softirq that a tick has interrupted, innermost first; `None`: it has interrupted none.
+fn softirq_frames(row: &StallSeen) -> Option<Vec<&str>> {
+    let all = frames(row);
+    let tick = all.iter().position(|frame| is_interrupt_entry(frame))?;
+    let runs = all.iter().skip(tick).position(|frame| SOFTIRQS.contains(frame))? + tick;
+    Some(all.get(tick + 1..runs)?.to_vec()).filter(|frames| !frames.is_empty())
+}

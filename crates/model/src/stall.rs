@@ -1,0 +1,108 @@
+//! Packets that waited for their CPU.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::finding::in_seconds;
+use crate::timeline::is_default;
+use crate::words::words;
+
+words! {
+    /// What kept packets from a CPU.
+    StallKind {
+        /// Interrupts were off: no interrupt announced the packets.
+        IrqsOff "interrupts-off",
+        /// The receive softirq was raised, and began late: bottom halves were off, other softirqs ran, or ksoftirqd waited for the CPU.
+        Deferred "softirq-deferred",
+        /// One poll of the receive softirq took long.
+        Poll "long-poll",
+    }
+}
+
+/// Packets waited on a CPU for 5 ms or more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stall {
+    pub cpu: u32,
+    /// When it was over: the receive softirq began, or a long poll ended.
+    pub at_ns: u64,
+    /// Since the interrupt was due, the softirq was raised, or the poll began.
+    pub ns: u64,
+    /// A word of [`StallKind`].
+    pub kind: String,
+    /// What ran there meanwhile, by ticks of the CPU, in order of time; the last ones. The last row is what the end interrupted.
+    pub seen: Vec<StallSeen>,
+}
+
+/// A thread that ran on a CPU while packets waited there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StallSeen {
+    /// The last time.
+    pub at_ns: u64,
+    /// Ticks that met it.
+    pub count: u32,
+    /// 0: the idle task.
+    pub pid: u32,
+    pub tgid: u32,
+    pub comm: String,
+    /// A softirq ran there, in its context.
+    #[serde(skip_serializing_if = "is_default")]
+    pub softirq: bool,
+    /// The system call that it was in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syscall: Option<u32>,
+    /// Name of the file of that call, with its folder's: "docker/memory.stat".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Kernel frames, innermost first, those of the interrupt included.
+    pub kernel: Vec<String>,
+}
+
+/// Stalls of one CPU with the same cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StallAccount {
+    pub cpu: u32,
+    /// What kept the packets out.
+    pub kind: StallKind,
+    /// How many stalls.
+    pub count: u64,
+    /// Their time.
+    #[serde(rename = "total_s", serialize_with = "in_seconds")]
+    pub total: Duration,
+    /// The longest.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds")]
+    pub worst: Duration,
+    /// When the first one began, since the window began.
+    #[serde(rename = "at_s", serialize_with = "in_seconds")]
+    pub at: Duration,
+    /// What ran there meanwhile; `None`: cannot tell.
+    pub culprit: Option<StallCulprit>,
+    /// Why it cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// What kept a CPU from its packets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct StallCulprit {
+    /// The thread; 0: code of the softirqs, whatever thread they interrupt.
+    pub pid: u32,
+    /// Its name.
+    pub who: String,
+    /// Its cgroup: a container, pod or unit where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The system call that it was in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The file of that call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The kernel function at work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// Kernel functions there, innermost first, of the longest stall.
+    pub stack: Vec<String>,
+}
