@@ -55,6 +55,7 @@ pub mod work;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,14 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     value
 }
 
+/// The stack of this number in a stack map, innermost first; `None`: there is none (negative numbers are errors).
+pub(crate) fn stack(map: &impl MapCore, id: i32) -> Option<Vec<u64>> {
+    let id = u32::try_from(id).ok()?;
+    let bytes = map.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
+    let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
+    Some(words.take_while(|address| *address != 0).collect())
+}
+
 /// Everything that an iterator of the probe `what` returns.
 pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missing> {
     walk_within(what, link, Duration::MAX)
@@ -140,7 +149,6 @@ fn read_through(what: &str, from: &mut dyn io::Read, patience: Duration) -> Resu
 /// Delete the rows of a map of sums, because the window begins. An addition that runs at this very moment is lost, or counts for the
 /// next row in that place.
 pub(crate) fn clear(map: &libbpf_rs::MapMut<'_>) {
-    use libbpf_rs::MapCore as _;
     for key in map.keys() {
         let _ = map.delete(&key); // gone already
     }

@@ -1,8 +1,8 @@
 //! Packets that waited for their CPU: what ran there meanwhile.
 //!
-//! Interrupts off: the gap that the IRQ latency probe recorded shows the code that let the interrupt in, under the doubts that `irqs-off` has. A deferred softirq: ticks of the CPU show what ran between
-//! the raise and the entry; without a tick the end shows it, unless it is ksoftirqd's, which then only waited. A long poll: ticks show the
-//! code of the softirq. A task that ran before the stall has no tick in it, and is not named.
+//! Interrupts off: the gap that the IRQ latency probe recorded shows the code that let the interrupt in, under the doubts that `irqs-off` has.
+//! A deferred softirq: ticks of the CPU show what ran between the raise and the entry; without a tick the end shows it, if a thread enabled
+//! bottom halves there. A long poll: ticks show the code of the softirq. A task that ran before the stall has no tick in it, and is not named.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +24,8 @@ mod tests;
 const STOLEN: f64 = 0.5;
 /// A gap without interrupts is what made a stall if it is so much of it.
 const GAP: f64 = 0.5;
+/// Gaps that end within a stall are looked at, the last ones: only invalid rows have more.
+const LOOKED_AT: usize = 200;
 /// A CPU that ran for longer than this had a tick, unless it has none at all (nohz_full), in ns.
 const TICKLESS: u64 = 12_000_000;
 /// A task that had fewer of the ticks did not keep the others out.
@@ -36,13 +38,17 @@ const FRAMES: usize = 8;
 
 /// The stalls by CPU and cause, the longest time first.
 pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
+    let stalls = ev.stalls().unwrap_or_default();
+    if stalls.is_empty() {
+        return Vec::new();
+    }
     let mut by_cause: BTreeMap<_, StallAccount> = BTreeMap::new();
-    let stolen = Stolen::of(ev.recording());
-    for stall in ev.stalls().unwrap_or_default() {
+    let (stolen, gaps) = (Stolen::of(ev.recording()), Gaps::of(ev));
+    for stall in stalls {
         let Some(kind) = StallKind::ALL.iter().copied().find(|kind| kind.word() == stall.kind) else {
             continue; // of a newer whyslow
         };
-        let caused = culprit(ev, &stolen, kind, stall);
+        let caused = culprit(ev, (&stolen, &gaps), kind, stall);
         let (culprit, unknown) = match caused {
             Ok(culprit) => (Some(culprit), None),
             Err(why) => (None, Some(why)),
@@ -80,13 +86,13 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
 /// What kept the packets out, or why that is not known.
 fn culprit(
     ev: &Evidence<'_>,
-    stolen: &Stolen,
+    (stolen, gaps): (&Stolen, &Gaps<'_>),
     kind: StallKind,
     stall: &Stall,
 ) -> Result<StallCulprit, String> {
     let Some((end, ticks)) = stall.seen.split_last() else { return Err("no stack was taken".to_owned()) };
     // A CPU that took no interrupts had no ticks, and what it did next is not what kept the packets out.
-    match (kind, gap_of(ev, stall)) {
+    match (kind, gaps.most_of(stall)) {
         (_, Some(gap)) => of_gap(ev, stolen, gap, end),
         (StallKind::IrqsOff, None) => Err("the gap without interrupts was not recorded".to_owned()),
         (StallKind::Deferred, None) => deferred(ev, stall, end, ticks),
@@ -97,15 +103,32 @@ fn culprit(
     }
 }
 
-/// The gap without interrupts on that CPU that is most of the stall.
-fn gap_of<'r>(ev: &Evidence<'r>, stall: &Stall) -> Option<&'r Gap> {
-    let begin = stall.at_ns.saturating_sub(stall.ns);
-    let shared = |gap: &Gap| {
-        let from = gap.at_ns.saturating_sub(gap.ns).max(begin);
-        gap.at_ns.min(stall.at_ns).saturating_sub(from)
-    };
-    let gaps = ev.recording().tables.gaps.iter().flatten().filter(|gap| gap.cpu == stall.cpu);
-    gaps.filter(|gap| shared(gap) as f64 >= GAP * stall.ns as f64).max_by_key(|gap| shared(gap))
+/// Times without interrupts, by CPU, in order of their ends.
+struct Gaps<'r>(BTreeMap<u32, Vec<&'r Gap>>);
+
+impl<'r> Gaps<'r> {
+    fn of(ev: &Evidence<'r>) -> Self {
+        let mut by_cpu: BTreeMap<u32, Vec<&'r Gap>> = BTreeMap::new();
+        for gap in ev.recording().tables.gaps.iter().flatten() {
+            by_cpu.entry(gap.cpu).or_default().push(gap);
+        }
+        by_cpu.values_mut().for_each(|gaps| gaps.sort_by_key(|gap| gap.at_ns));
+        Gaps(by_cpu)
+    }
+
+    /// The gap that is most of the stall.
+    fn most_of(&self, stall: &Stall) -> Option<&'r Gap> {
+        let begin = stall.at_ns.saturating_sub(stall.ns);
+        let gaps = self.0.get(&stall.cpu)?;
+        let (from, to) = (
+            gaps.partition_point(|gap| gap.at_ns < begin),
+            gaps.partition_point(|gap| gap.at_ns <= stall.at_ns),
+        );
+        let shared = |gap: &Gap| gap.at_ns.saturating_sub(gap.at_ns.saturating_sub(gap.ns).max(begin));
+        let last = gaps.get(from..to)?.iter().rev().take(LOOKED_AT);
+        let long = last.filter(|gap| shared(gap) as f64 >= GAP * stall.ns as f64);
+        long.max_by_key(|gap| shared(gap)).copied()
+    }
 }
 
 /// The thread that the first interrupt behind the gap has stopped.

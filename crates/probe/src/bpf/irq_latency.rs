@@ -172,17 +172,12 @@ impl<'slot> IrqLatency<'slot> {
         all.map_err(|err| missing(WHAT, &err))?;
         let mut stacks: HashMap<i32, Vec<u64>> = HashMap::new();
         let mut with_stack = |gap: irqlat_gap| {
-            let stack = stacks.entry(gap.stack).or_insert_with(|| self.stack(gap.stack).unwrap_or_default());
+            let stack = stacks
+                .entry(gap.stack)
+                .or_insert_with(|| super::stack(&self.skel.maps.stacks, gap.stack).unwrap_or_default());
             (gap, stack.clone())
         };
         Ok(gaps.into_iter().map(&mut with_stack).collect())
-    }
-
-    fn stack(&self, id: i32) -> Option<Vec<u64>> {
-        let id = u32::try_from(id).ok()?; // negative: no such stack
-        let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
-        let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
-        Some(words.take_while(|address| *address != 0).collect())
     }
 
     fn wakes(&self) -> Result<Vec<Vec<irqlat_wakes>>, Missing> {

@@ -231,8 +231,9 @@ impl<'slot> Locks<'slot> {
             if row.count == 0 {
                 continue;
             }
-            let frames: &Vec<u64> =
-                stacks.entry(key.stack).or_insert_with(|| self.stack(key.stack).unwrap_or_default());
+            let frames: &Vec<u64> = stacks
+                .entry(key.stack)
+                .or_insert_with(|| super::stack(&self.skel.maps.sites, key.stack).unwrap_or_default());
             rows.push(Row {
                 lock: key.lock,
                 kind: key.kind.into(),
@@ -244,13 +245,6 @@ impl<'slot> Locks<'slot> {
             });
         }
         Ok(rows)
-    }
-
-    fn stack(&self, id: i32) -> Option<Vec<u64>> {
-        let id = u32::try_from(id).ok()?; // negative: no such stack
-        let bytes = self.skel.maps.sites.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
-        let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-        Some(words.take_while(|address| *address != 0).collect())
     }
 }
 

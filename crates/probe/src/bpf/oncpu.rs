@@ -320,8 +320,9 @@ impl<'slot> OnCpu<'slot> {
         let users = user_stacks(users, self.rows / 2).map_err(|err| missing(WHAT, &err))?;
         for (key, count) in &reported {
             let (key, count): (oncpu_key, oncpu_count) = (value(key), value(count));
-            let kernel =
-                known.entry(key.kernel).or_insert_with(|| stack(stacks, key.kernel).unwrap_or_default());
+            let kernel = known
+                .entry(key.kernel)
+                .or_insert_with(|| super::stack(stacks, key.kernel).unwrap_or_default());
             let user = users.get(&key.user).map_or(&[][..], Vec::as_slice);
             self.gathered.add(&key, Some((kernel, user)), &counted(&count));
         }
@@ -515,13 +516,6 @@ fn python_codes(map: &MapMut<'_>) -> Codes {
 fn counted(count: &oncpu_count) -> Count {
     let oncpu_count { samples, signs } = count;
     Count { samples: *samples, same: signs.same, zero: signs.zero, again: signs.again }
-}
-
-fn stack(map: &MapMut<'_>, id: i32) -> Option<Vec<u64>> {
-    let id = u32::try_from(id).ok()?; // negative: no such stack
-    let bytes = map.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
-    let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
-    Some(words.take_while(|address| *address != 0).collect())
 }
 
 /// A cpu-clock event on one CPU, for the probe called `what`: `program` runs `hertz` times a second until it is closed.
