@@ -17,6 +17,12 @@
 /* A stall is watched from here on. */
 #define WATCHED_FROM 1000000ULL
 
+/* The gap at whose end the CPU is now, or whose end it has just passed. */
+static __always_inline bool is_just_behind(struct irqlat_cpu *here, __u64 now)
+{
+	return here && elapsed(here->reported, now) < JUST_BEHIND;
+}
+
 SEC("tp_btf/softirq_raise")
 int BPF_PROG(raised, unsigned int vector)
 {
@@ -29,24 +35,38 @@ int BPF_PROG(raised, unsigned int vector)
 	/* A softirq that was raised before all hooks were attached may have been entered unseen. */
 	if (!c || c->raised || !counting)
 		return 0;
-	count = preempt_count();
 	c->raised = bpf_ktime_get_ns();
-	c->by_irq = !preempt_count_at || count & IN_IRQ;
+	c->ticks = bpf_jiffies64();
+	c->by_irq = 1;
+	/* To read the count takes as long as all else here: few raises need it. */
+	if (!c->stall.rows && !is_just_behind(irqlat_cpu_at(bpf_get_smp_processor_id()), c->raised))
+		return 0;
+	count = preempt_count();
+	c->by_irq = !preempt_count_at || count & IN_IRQ || is_irq_thread();
 	/* Within a run, a long poll's ticks stay. */
 	if (!(count & SERVES_SOFTIRQ))
 		c->stall.rows = 0;
 	return 0;
 }
 
+/* Whether a tick has passed since the softirq was raised: a stall is longer. The verifier makes a load of this helper; the clock is a call. If
+ * the CPU that counts the ticks takes none meanwhile, only its own stall is seen.
+ */
+static __always_inline bool has_ticked(struct stall_cpu *c)
+{
+	return !longer_than_a_tick || bpf_jiffies64() != c->ticks;
+}
+
 /* The gap behind whose end an interrupt raised the softirq, unless it was looked at before: when the gap began. What a task sends to itself
- * behind a gap of its own has not waited.
+ * behind a gap of its own has not waited. The gap may be reported after the raise: interrupts that were held up come by their priority, and a
+ * call of another CPU before the timer.
  */
 static __always_inline __u64 gap_before(struct stall_cpu *c, struct irqlat_cpu *here)
 {
 	if (!here || !here->reported || here->reported == c->gap)
 		return 0;
 	c->gap = here->reported;
-	return c->by_irq && elapsed(here->reported, c->raised) < JUST_BEHIND ? here->reported - here->gap_ns : 0;
+	return c->by_irq && is_just_behind(here, c->raised) ? here->reported - here->gap_ns : 0;
 }
 
 SEC("tp_btf/softirq_entry")
@@ -62,8 +82,8 @@ int BPF_PROG(began, unsigned int vector)
 	c = stall_here();
 	if (!c)
 		return 0;
-	now = bpf_ktime_get_ns();
-	c->polls = now;
+	if (polls_seen)
+		c->polls = bpf_ktime_get_ns();
 	c->pending = 0;
 	since = c->raised;
 	if (!since)
@@ -71,6 +91,12 @@ int BPF_PROG(began, unsigned int vector)
 	here = irqlat_cpu_at(bpf_get_smp_processor_id());
 	gap = gap_before(c, here);
 	c->raised = 0;
+	/* What the end of the window cuts off is told by stall.rs. */
+	if (!counting || (!gap && !has_ticked(c))) {
+		c->stall.rows = 0;
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
 	if (gap && gap < since)
 		since = gap;
 	if (elapsed(since, now) < stall_ns) {
@@ -100,6 +126,7 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 		return 0;
 	if (c->pending && work > 0)
 		tell(c);
+	c->pending = 0;
 	now = bpf_ktime_get_ns();
 	if (elapsed(c->polls, now) >= stall_ns && work > 0 && counting && serves_softirq()) {
 		note(ctx, c, STALL_POLL, c->polls, now);

@@ -34,11 +34,11 @@ struct stall_seen {
 };
 
 struct stall {
+	__u32 rows; /* all rows of `seen` so far: the last ones are there */
+	__u32 kind;
 	__u64 at; /* its end */
 	__u64 ns;
 	__u32 cpu;
-	__u32 kind;
-	__u32 rows; /* all rows of `seen` so far: the last ones are there */
 	__u32 unused;
 	struct stall_seen seen[SEEN];
 	struct stall_seen end;
@@ -46,6 +46,7 @@ struct stall {
 
 struct stall_cpu {
 	__u64 raised; /* the receive softirq is raised since then, and not entered */
+	__u64 ticks;  /* of the kernel, then */
 	__u64 polls; /* the poll that runs began then */
 	__u64 looked;
 	__u64 gap; /* the end of the last gap that was looked at */
@@ -74,7 +75,9 @@ struct {
 } stall_stacks SEC(".maps");
 
 /* A shorter delay is no stall. Set by stall.rs. */
-const volatile __u64 stall_ns = 5000000;
+const volatile __u64 stall_ns;
+/* A tick is shorter than that. Set by stall.rs. */
+const volatile __u32 longer_than_a_tick;
 /* Offset from the run queue to the CPU's preempt count; 0: not known. */
 const volatile __s64 preempt_count_at;
 /* The window has begun. */
@@ -137,6 +140,15 @@ static __always_inline __u32 preempt_count(void)
 	if (bpf_core_field_exists(t->softirq_disable_cnt))
 		count |= BPF_CORE_READ(t, softirq_disable_cnt) & SERVES_SOFTIRQ;
 	return count;
+}
+
+/* With PREEMPT_RT or threadirqs the handlers of interrupts are threads, "irq/NUMBER-NAME" (kernel/irq/manage.c). */
+static __always_inline bool is_irq_thread(void)
+{
+	char comm[16];
+
+	bpf_get_current_comm(comm, sizeof(comm));
+	return comm[0] == 'i' && comm[1] == 'r' && comm[2] == 'q' && comm[3] == '/' && BPF_CORE_READ(current_task(), flags) & PF_KTHREAD;
 }
 
 static __always_inline bool serves_softirq(void)

@@ -17,8 +17,8 @@ use crate::kallsyms::Kallsyms;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;
 
-/// Stalls on CPU 1 while `work` runs.
-fn stalls_of(work: impl FnOnce()) -> Vec<Stall> {
+/// Stalls on CPU 1 while `work` runs. Without `polls` the hooks are removed as where a CPU has very many softirqs.
+fn stalls_of(polls: bool, work: impl FnOnce()) -> Vec<Stall> {
     let (symbols, btf) = (Kallsyms::read(), Btf::from_vmlinux().unwrap());
     let (mut first, mut second) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let latency = IrqLatency::start(&mut first, &symbols, Kernel::of(&btf)).expect("root may trace");
@@ -27,8 +27,13 @@ fn stalls_of(work: impl FnOnce()) -> Vec<Stall> {
     let mut stalls = Stalls::start(&mut second, latency.shared(), count_at).expect("root may trace");
     let start_ns = crate::host::monotonic_ns();
     stalls.begin();
+    if !polls {
+        stalls.stays = true;
+        stalls.let_go();
+    }
     work();
     let window = Window { start_ns, ns: crate::host::monotonic_ns() - start_ns };
+    stalls.end();
     let (seen, lost) = stalls.finish().unwrap();
     assert_eq!(lost, 0);
     let rows = stall_table::stalls(&seen, window, &mut KernelNames::from(&symbols));
@@ -54,12 +59,43 @@ fn flood() -> Option<Flood> {
     (cpus.contains(&0) && cpus.contains(&1)).then(|| Flood::set(0, 1))
 }
 
+/// Packets have waited on a CPU since 100 ms, and a tick has seen it at 112 ms.
+fn waiting() -> stall_cpu {
+    let mut cpu = stall_cpu { raised: 100_000_000, ..stall_cpu::default() };
+    cpu.stall.rows = SEEN + 3;
+    cpu.stall.seen[2] = stall_seen { at: 112_000_000, pid: 9, ..stall_seen::default() };
+    cpu
+}
+
+#[test]
+fn packets_that_still_wait_at_the_end_of_the_window_are_a_stall() {
+    let open = still_open(&waiting(), 3, 115_000_000).unwrap();
+    assert_eq!((open.cpu, open.kind, open.at, open.ns), (3, STALL_DEFERRED, 115_000_000, 15_000_000));
+    assert_eq!((open.end.pid, open.rows), (9, SEEN + 3));
+}
+
+#[test]
+fn cpu_without_a_recent_tick_or_a_raised_softirq_has_no_open_stall() {
+    assert!(still_open(&waiting(), 3, 130_000_000).is_none(), "it went offline");
+    assert!(still_open(&stall_cpu { raised: 0, ..waiting() }, 3, 115_000_000).is_none());
+    assert!(still_open(&stall_cpu { raised: 111_000_000, ..waiting() }, 3, 115_000_000).is_none(), "4 ms");
+    assert!(
+        still_open(&stall_cpu { raised: 120_000_000, ..waiting() }, 3, 115_000_000).is_none(),
+        "after the window"
+    );
+    let mut unseen = waiting();
+    unseen.stall.rows = 0;
+    assert!(still_open(&unseen, 3, 115_000_000).is_none());
+    // This tick was within another wait.
+    assert!(still_open(&stall_cpu { raised: 113_000_000, ..waiting() }, 3, 119_000_000).is_none());
+}
+
 /// A poll takes up to 64 packets: with 200 long filters each that is some 20 ms.
 #[test]
 fn root_long_poll_is_a_stall_and_its_ticks_show_the_softirqs_code() {
     let Some(mut flood) = flood() else { return println!("not run: one CPU") };
     flood.more_readers(300);
-    let rows = stalls_of(|| {
+    let rows = stalls_of(true, || {
         let until = Instant::now() + Duration::from_millis(600);
         while Instant::now() < until {
             flood.send(100);
@@ -127,42 +163,44 @@ fn root_softirq_behind_disabled_bottom_halves_is_a_stall_of_their_thread() {
     }
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (to, port) = (other.local_addr().unwrap(), flood.to.port());
-    let (stop, mut longest, mut pid) = (AtomicBool::new(false), Duration::ZERO, 0);
-    let rows = stalls_of(|| {
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                pin(1);
-                let (until, mut longest) = (Instant::now() + Duration::from_millis(600), Duration::ZERO);
-                while Instant::now() < until {
-                    let began = Instant::now();
-                    tun.broadcast(port);
-                    longest = longest.max(began.elapsed());
+    for polls in [true, false] {
+        let (stop, mut longest, mut pid) = (AtomicBool::new(false), Duration::ZERO, 0);
+        let rows = stalls_of(polls, || {
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    pin(1);
+                    let (until, mut longest) = (Instant::now() + Duration::from_millis(600), Duration::ZERO);
+                    while Instant::now() < until {
+                        let began = Instant::now();
+                        tun.broadcast(port);
+                        longest = longest.max(began.elapsed());
+                    }
+                    stop.store(true, Ordering::Relaxed);
+                    // SAFETY: gettid has no arguments and cannot fail.
+                    (longest, unsafe { libc::gettid() } as u32)
+                });
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = flood.socket.send_to(&[7; 64], to); // a full queue of `other` is no matter
+                    std::thread::sleep(Duration::from_millis(1));
                 }
-                stop.store(true, Ordering::Relaxed);
-                // SAFETY: gettid has no arguments and cannot fail.
-                (longest, unsafe { libc::gettid() } as u32)
+                (longest, pid) = writer.join().unwrap();
             });
-            while !stop.load(Ordering::Relaxed) {
-                let _ = flood.socket.send_to(&[7; 64], to); // a full queue of `other` is no matter
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            (longest, pid) = writer.join().unwrap();
         });
-    });
-    let deferred = of_kind(&rows, StallKind::Deferred);
-    assert!(deferred.len() >= 3, "{longest:?}: {rows:?}");
-    let is_theirs = |row: &&Stall| {
-        let end = row.seen.last().unwrap();
-        (end.pid, end.syscall) == (pid, Some(libc::SYS_write as u32))
-            && end.file.as_deref() == Some("net/tun")
-    };
-    let theirs = deferred.iter().filter(|row| is_theirs(row)).count();
-    assert!(theirs * 2 > deferred.len(), "{theirs} of {}: {deferred:?}", deferred.len());
-    // The writer had the CPU with bottom halves off: only on its way out it may serve other softirqs first.
-    let ticks: Vec<_> = deferred
-        .iter()
-        .flat_map(|row| &row.seen[..row.seen.len() - 1])
-        .filter(|tick| tick.pid == pid)
-        .collect();
-    assert!(ticks.iter().filter(|tick| tick.softirq).count() * 2 <= ticks.len(), "{deferred:?}");
+        let deferred = of_kind(&rows, StallKind::Deferred);
+        assert!(deferred.len() >= 3, "{longest:?}: {rows:?}");
+        let is_theirs = |row: &&Stall| {
+            let end = row.seen.last().unwrap();
+            (end.pid, end.syscall) == (pid, Some(libc::SYS_write as u32))
+                && end.file.as_deref() == Some("net/tun")
+        };
+        let theirs = deferred.iter().filter(|row| is_theirs(row)).count();
+        assert!(theirs * 2 > deferred.len(), "{theirs} of {}: {deferred:?}", deferred.len());
+        // The writer had the CPU with bottom halves off: only on its way out it may serve other softirqs first.
+        let ticks: Vec<_> = deferred
+            .iter()
+            .flat_map(|row| &row.seen[..row.seen.len() - 1])
+            .filter(|tick| tick.pid == pid)
+            .collect();
+        assert!(ticks.iter().filter(|tick| tick.softirq).count() * 2 <= ticks.len(), "{deferred:?}");
+    }
 }
