@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use whyslow_faults::sys::{
     c_path, die_after, die_with_parent, enter_network, leave, memory_file, pin, set_name, sleep_until,
@@ -131,6 +132,19 @@ pub fn icmp_socket() -> io::Result<OwnedFd> {
         let fd = check(libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_ICMP))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// How long ago the kernel took the last packet of this socket from its device, in ns: its reader may have come later. The first question
+/// makes the kernel note the time, and has no answer.
+pub fn packet_age(socket: &OwnedFd) -> Option<u64> {
+    /// `SIOCGSTAMPNS_OLD` of asm-generic/sockios.h; a `timespec` of 64-bit words on x86-64.
+    const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
+    let mut came = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS as _, &raw mut came) }).ok()?;
+    let came = Duration::new(u64::try_from(came.tv_sec).ok()?, u32::try_from(came.tv_nsec).ok()?);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(now.checked_sub(came)?.as_nanos()).ok()
 }
 
 /// Send a packet.

@@ -105,6 +105,7 @@ impl FarEnd {
 impl Ping {
     pub fn live(&self, pen: Pen) -> io::Result<()> {
         let socket = sys::icmp_socket()?;
+        sys::packet_age(&socket);
         pen.ready();
         let (mut due, mut sequence, mut into) = (clock::now(), 0_u64, [0_u8; 256]);
         loop {
@@ -117,7 +118,9 @@ impl Ping {
             }
             let length = sys::receive_until(&socket, &mut into, due, clock::now());
             if let Some(sent) = length.and_then(|length| echo_reply(into.get(..length)?)) {
-                pen.note(sent, clock::now().saturating_sub(sent));
+                // The answer's own reader may be late: that is no wait of the packet.
+                let age = sys::packet_age(&socket).unwrap_or(0);
+                pen.note(sent, clock::now().saturating_sub(age).saturating_sub(sent));
             }
         }
     }
