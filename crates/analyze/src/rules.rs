@@ -35,6 +35,7 @@ mod nagle;
 mod one_end;
 mod oom_kill;
 mod pace;
+mod packet_stalls;
 mod pid_limit;
 mod queues;
 mod reclaim;
@@ -145,6 +146,7 @@ pub const ALL: &[Rule] = &[
     monitoring_agent::RULE,
     nagle::RULE,
     oom_kill::RULE,
+    packet_stalls::RULE,
     pid_limit::RULE,
     reclaim::RULE,
     request_queue::RULE,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::wrong::Wrong;
 
 /// Rules whose findings the harness requires or forbids.
-pub const RULES: [&str; 22] = [
+pub const RULES: [&str; 23] = [
     "blkio-throttle",
     "cache-taken",
     "cpu-pinned",
@@ -26,6 +26,7 @@ pub const RULES: [&str; 22] = [
     "lock-wait",
     "memory-limit",
     KILLS,
+    "packet-stalls",
     "request-queue",
     "slow-cpu",
     "slow-receiver",

@@ -11,7 +11,7 @@ use whyslow_model::stall::{Stall, StallAccount, StallCulprit, StallKind, StallSe
 use whyslow_model::table::Gap;
 
 use crate::Evidence;
-use crate::irq::latency::{Stolen, at_end, is_interrupt_entry};
+use crate::irq::latency::{Stolen, at_end, interrupted as interrupted_by_gap, is_interrupt_entry};
 use crate::stacks::doing::function_at_work;
 use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
@@ -28,6 +28,10 @@ const GAP: f64 = 0.5;
 const LOOKED_AT: usize = 200;
 /// A CPU that ran for longer than this had a tick, unless it has none at all (nohz_full), in ns.
 const TICKLESS: u64 = 12_000_000;
+/// Threads with equal rights take turns that are shorter, in ns.
+const A_TURN: u64 = 50_000_000;
+/// Load weight at nice 0: ksoftirqd's.
+const NICE_0: u64 = 1024;
 /// A task that had fewer of the ticks did not keep the others out.
 const MOST_TICKS: f64 = 0.5;
 /// Functions that run the softirqs: kernel/softirq.c, handle_softirqs since 6.10 (`__do_softirq` before).
@@ -43,12 +47,15 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
         return Vec::new();
     }
     let mut by_cause: BTreeMap<_, StallAccount> = BTreeMap::new();
-    let (stolen, gaps) = (Stolen::of(ev.recording()), Gaps::of(ev));
+    let gaps = Gaps::of(ev);
     for stall in stalls {
         let Some(kind) = StallKind::ALL.iter().copied().find(|kind| kind.word() == stall.kind) else {
             continue; // of a newer whyslow
         };
-        let caused = culprit(ev, (&stolen, &gaps), kind, stall);
+        let gap = gaps.most_of(stall);
+        // However the packets were kept out: while it lasted, the CPU took no interrupts.
+        let kind = if gap.is_some() { StallKind::IrqsOff } else { kind };
+        let caused = culprit(ev, &gaps, gap, kind, stall);
         let (culprit, unknown) = match caused {
             Ok(culprit) => (Some(culprit), None),
             Err(why) => (None, Some(why)),
@@ -79,47 +86,75 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
         (sum.worst, sum.at) = (sum.worst.max(ns), sum.at.min(at));
     }
     let mut all: Vec<StallAccount> = by_cause.into_values().collect();
+    doubt_stolen(&mut all, &Stolen::of(ev.recording()));
     all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.at, a.cpu).cmp(&(b.at, b.cpu))));
     all
+}
+
+/// Where a hypervisor took as much of a CPU as its softirq was late, or its polls took, these times are as likely the hypervisor's.
+fn doubt_stolen(all: &mut [StallAccount], stolen: &Stolen) {
+    let mut sums: BTreeMap<(u32, StallKind), u64> = BTreeMap::new();
+    for one in all.iter() {
+        let sum = sums.entry((one.cpu, one.kind)).or_default();
+        *sum = sum.saturating_add(u64::try_from(one.total.as_nanos()).unwrap_or(u64::MAX));
+    }
+    for one in all.iter_mut().filter(|one| one.kind != StallKind::IrqsOff && one.culprit.is_some()) {
+        if stolen.took_as_much(one.cpu, sums.get(&(one.cpu, one.kind)).copied().unwrap_or(0)) {
+            one.culprit = None;
+            one.unknown =
+                Some("the hypervisor took as much time of this CPU, and when is not known".to_owned());
+        }
+    }
 }
 
 /// What kept the packets out, or why that is not known.
 fn culprit(
     ev: &Evidence<'_>,
-    (stolen, gaps): (&Stolen, &Gaps<'_>),
+    gaps: &Gaps<'_>,
+    gap: Option<&Gap>,
     kind: StallKind,
     stall: &Stall,
 ) -> Result<StallCulprit, String> {
     let Some((end, ticks)) = stall.seen.split_last() else { return Err("no stack was taken".to_owned()) };
     // A CPU that took no interrupts had no ticks, and what it did next is not what kept the packets out.
-    match (kind, gaps.most_of(stall)) {
-        (_, Some(gap)) => of_gap(ev, stolen, gap, end),
+    match (kind, gap) {
+        (_, Some(gap)) => of_gap(ev, gaps, gap, end),
         (StallKind::IrqsOff, None) => Err("the gap without interrupts was not recorded".to_owned()),
         (StallKind::Deferred, None) => deferred(ev, stall, end, ticks),
         (StallKind::Poll, None) => {
-            let rows: Vec<&StallSeen> = ticks.iter().filter(|row| row.softirq).collect();
+            let rows: Vec<&StallSeen> = ticks.iter().filter(|row| is_in_softirq(row)).collect();
             if rows.is_empty() { Err("no tick came within the poll".to_owned()) } else { of_softirqs(&rows) }
         }
     }
 }
 
-/// Times without interrupts, by CPU, in order of their ends.
-struct Gaps<'r>(BTreeMap<u32, Vec<&'r Gap>>);
+/// Times without interrupts.
+struct Gaps<'r> {
+    /// By CPU, in order of their ends.
+    by_cpu: BTreeMap<u32, Vec<&'r Gap>>,
+    /// Why those that end in a function may be the hypervisor's: by CPU and function.
+    doubts: BTreeMap<(u32, &'r str), Option<String>>,
+}
 
 impl<'r> Gaps<'r> {
     fn of(ev: &Evidence<'r>) -> Self {
-        let mut by_cpu: BTreeMap<u32, Vec<&'r Gap>> = BTreeMap::new();
+        let (mut by_cpu, mut by_place) = (BTreeMap::<_, Vec<&Gap>>::new(), BTreeMap::<_, Vec<&Gap>>::new());
         for gap in ev.recording().tables.gaps.iter().flatten() {
             by_cpu.entry(gap.cpu).or_default().push(gap);
+            if let Some(function) = at_end(ev.recording(), gap) {
+                by_place.entry((gap.cpu, function)).or_default().push(gap);
+            }
         }
         by_cpu.values_mut().for_each(|gaps| gaps.sort_by_key(|gap| gap.at_ns));
-        Gaps(by_cpu)
+        let stolen = Stolen::of(ev.recording());
+        let doubts = by_place.into_iter().map(|(place, gaps)| (place, stolen.doubt(place.0, &gaps)));
+        Gaps { by_cpu, doubts: doubts.collect() }
     }
 
     /// The gap that is most of the stall.
     fn most_of(&self, stall: &Stall) -> Option<&'r Gap> {
         let begin = stall.at_ns.saturating_sub(stall.ns);
-        let gaps = self.0.get(&stall.cpu)?;
+        let gaps = self.by_cpu.get(&stall.cpu)?;
         let (from, to) = (
             gaps.partition_point(|gap| gap.at_ns < begin),
             gaps.partition_point(|gap| gap.at_ns <= stall.at_ns),
@@ -132,7 +167,7 @@ impl<'r> Gaps<'r> {
 }
 
 /// The thread that the first interrupt behind the gap has stopped.
-fn of_gap(ev: &Evidence<'_>, stolen: &Stolen, gap: &Gap, end: &StallSeen) -> Result<StallCulprit, String> {
+fn of_gap(ev: &Evidence<'_>, gaps: &Gaps<'_>, gap: &Gap, end: &StallSeen) -> Result<StallCulprit, String> {
     if gap.stolen_ns.is_some_and(|taken| taken as f64 >= STOLEN * gap.ns as f64) {
         return Err("the hypervisor did not run this CPU".to_owned());
     }
@@ -142,19 +177,21 @@ fn of_gap(ev: &Evidence<'_>, stolen: &Stolen, gap: &Gap, end: &StallSeen) -> Res
     if gap.state.is_some() || gap.pid == 0 {
         return Err(IDLED.to_owned());
     }
-    if let Some(why) = stolen.doubt(gap.cpu, &[gap]) {
-        return Err(why);
-    }
     let Some(function) = at_end(ev.recording(), gap) else {
         return Err("the end of the time without interrupts shows no code that keeps them off".to_owned());
     };
+    if let Some(Some(why)) = gaps.doubts.get(&(gap.cpu, function)) {
+        return Err(why.clone());
+    }
     // The softirq may begin in a later system call of the thread.
     let is_same = end.pid == gap.pid && frames(end).contains(&function);
     let (syscall, file) = if is_same { (end.syscall, end.file.clone()) } else { (None, None) };
     let Gap { pid, tgid, comm, kernel, .. } = gap.clone();
     let stopped =
         StallSeen { at_ns: gap.at_ns, count: 1, pid, tgid, comm, softirq: false, syscall, file, kernel };
-    of_thread(ev, &stopped, &[&stopped])
+    let stack = interrupted_by_gap(gap).unwrap_or_default().into_iter().take(FRAMES).map(str::to_owned);
+    let culprit = of_thread(ev, &stopped, &[&stopped])?;
+    Ok(StallCulprit { function: Some(function.to_owned()), stack: stack.collect(), ..culprit })
 }
 
 fn deferred(
@@ -170,7 +207,12 @@ fn deferred(
             false => Err("no tick of this CPU came meanwhile".to_owned()),
         };
     }
-    let in_softirqs: Vec<&StallSeen> = ticks.iter().filter(|row| row.softirq).collect();
+    // Each tick stands for the time until the next one.
+    if all.saturating_mul(TICKLESS) < stall.ns / 2 {
+        return Err("few ticks of this CPU came meanwhile".to_owned());
+    }
+    let (in_softirqs, in_threads): (Vec<&StallSeen>, Vec<&StallSeen>) =
+        ticks.iter().partition(|row| is_in_softirq(row));
     let is_most = |rows: &[&StallSeen]| {
         let own: u64 = rows.iter().map(|row| u64::from(row.count)).sum();
         own as f64 > MOST_TICKS * all as f64
@@ -179,13 +221,28 @@ fn deferred(
         return of_softirqs(&in_softirqs);
     }
     let mut by_pid: BTreeMap<u32, Vec<&StallSeen>> = BTreeMap::new();
-    for row in ticks.iter().filter(|row| !row.softirq) {
+    for row in in_threads {
         by_pid.entry(row.pid).or_default().push(row);
     }
-    match by_pid.into_values().find(|rows| is_most(rows)) {
-        Some(rows) => of_thread(ev, rows.last().copied().unwrap_or(end), &rows),
-        None => Err("several tasks ran there in turn".to_owned()),
+    let Some(rows) = by_pid.into_values().find(|rows| is_most(rows)) else {
+        return Err("several tasks ran there in turn".to_owned());
+    };
+    match end.comm.starts_with("ksoftirqd/") && stall.ns < A_TURN && took_turns(ev, &rows) {
+        true => Err("ksoftirqd took turns with an ordinary thread: this CPU is full".to_owned()),
+        false => of_thread(ev, rows.last().copied().unwrap_or(end), &rows),
     }
+}
+
+/// A thread with no more right to the CPU than ksoftirqd, in code that the scheduler may stop at any time: its own.
+fn took_turns(ev: &Evidence<'_>, rows: &[&StallSeen]) -> bool {
+    let task = rows.first().and_then(|row| ev.task(row.pid));
+    let is_ordinary = task.is_none_or(|task| !task.is_real_time() && task.weight <= NICE_0);
+    is_ordinary && rows.iter().all(|row| row.syscall.is_none() && interrupted(row).is_empty())
+}
+
+/// A tick has stopped a softirq there: by the CPU's count, or by its stack where the place of that count is not known.
+fn is_in_softirq(row: &StallSeen) -> bool {
+    row.softirq || softirq_frames(row).is_some()
 }
 
 /// Whether the softirq begins because this thread enables bottom halves: an interrupt or ksoftirqd would begin it otherwise.
@@ -199,6 +256,9 @@ fn enables_bottom_halves(end: &StallSeen) -> bool {
 fn of_thread(ev: &Evidence<'_>, last: &StallSeen, rows: &[&StallSeen]) -> Result<StallCulprit, String> {
     if last.pid == 0 {
         return Err(IDLED.to_owned());
+    }
+    if ev.is_own(last.pid, last.tgid) {
+        return Err("whyslow itself ran there".to_owned());
     }
     let function = most(rows, |row| function_at_work(&interrupted(row)).map(str::to_owned));
     let row = rows

@@ -63,6 +63,34 @@ fn only(one: Stall) -> StallAccount {
     account.clone()
 }
 
+/// A hypervisor that reports no steal time stops the CPU three times, for 10 ms, in user code. `kept` times interrupts were off for 20 ms.
+fn beside_stops_of_the_hypervisor(kept: u64) -> StallAccount {
+    let stopped = |at| Gap {
+        at_ns: at * MS,
+        ns: 10 * MS,
+        kernel: vec!["asm_sysvec_apic_timer_interrupt".into()],
+        ..gap(7, 10)
+    };
+    let behind = |at| Gap { at_ns: at * MS - 200_000, ..gap(9, 20) };
+    let gaps = (1..=kept).map(|n| behind(n * 100)).chain([210, 310, 410].map(stopped)).collect();
+    let end = || row(9, "agent", 1, &[&READS]);
+    let stalls =
+        (1..=kept).map(|n| Stall { at_ns: n * 100 * MS, ..stall(StallKind::IrqsOff, 20, vec![end()]) });
+    let [account] = &told_with(stalls.collect(), gaps)[..] else { panic!("one cause is one account") };
+    account.clone()
+}
+
+#[test]
+fn stops_of_the_hypervisor_are_weighed_against_all_gaps_of_a_function() {
+    let many = beside_stops_of_the_hypervisor(8);
+    assert_eq!((many.count, many.culprit.map(|culprit| culprit.pid)), (8, Some(9)));
+    let few = beside_stops_of_the_hypervisor(2);
+    assert!(
+        few.unknown
+            .is_some_and(|why| why.contains("CPU 1 stood still where interrupts are on, too, 3 times"))
+    );
+}
+
 #[test]
 fn thread_at_the_end_of_the_gap_kept_interrupts_off() {
     let culprit = behind(gap(9, 79)).culprit.unwrap();
@@ -136,6 +164,8 @@ fn thread_that_enables_bottom_halves_deferred_them_and_ksoftirqd_did_not() {
         let unseen = only(stall(StallKind::Deferred, ms, vec![end]));
         assert_eq!((unseen.culprit, unseen.unknown.is_some()), (None, true), "{ms} ms without a tick");
     }
+    let few = only(stall(StallKind::Deferred, 80, vec![row(9, "agent", 1, &[&TICK, &READS]), ksoftirqd()]));
+    assert_eq!((few.culprit, few.unknown.as_deref()), (None, Some("few ticks of this CPU came meanwhile")));
     let bare = only(stall(StallKind::Deferred, 8, vec![]));
     assert_eq!((bare.culprit, bare.unknown.as_deref()), (None, Some("no stack was taken")));
 }
@@ -158,6 +188,10 @@ fn softirq_at_work_is_the_culprit_and_not_the_thread_below_it() {
             "{kind}: a stack that ends in a BPF program"
         );
     }
+    // Where the CPU's count is not known, the stack shows the softirq.
+    let unmarked = row(9, "agent", 6, &[&TICK, rules, below]);
+    let culprit = only(stall(StallKind::Deferred, 30, vec![unmarked, ksoftirqd()])).culprit.unwrap();
+    assert_eq!((culprit.pid, culprit.function.as_deref()), (0, Some("nft_do_chain")));
     // The hypervisor did not run the CPU for most of the poll.
     let tick = StallSeen { softirq: true, ..row(9, "agent", 1, &[&TICK, rules, below]) };
     let stolen = Gap { stolen_ns: Some(78 * MS), ..gap(9, 79) };
@@ -165,6 +199,30 @@ fn softirq_at_work_is_the_culprit_and_not_the_thread_below_it() {
     assert_eq!(account[0].culprit, None, "{account:?}");
     let unseen = only(stall(StallKind::Poll, 6, vec![ksoftirqd()]));
     assert_eq!((unseen.culprit, unseen.unknown.is_some()), (None, true), "no tick");
+}
+
+#[test]
+fn nobody_deferred_what_the_hypervisor_may_have_taken() {
+    let told_beside = |stolen_ticks: u64| {
+        let mut rec = crate::irq::latency::fixture::host();
+        rec.meta.clock_ticks = 100;
+        let ticks = row(9, "agent", 6, &[&TICK, &READS]);
+        rec.tables.stalls = Some(vec![stall(StallKind::Deferred, 30, vec![ticks, ksoftirqd()])]);
+        for (second, ticks) in [(0, 5), (1, 5 + stolen_ticks)] {
+            let bytes = format!("cpu 0 0 0 9 0 0 0 {ticks}\ncpu1 0 0 0 9 0 0 0 {ticks}\n").into_bytes();
+            let at = Duration::from_secs(second);
+            rec.snapshots.push(whyslow_model::FileSnapshot { at, name: "proc/stat".into(), bytes });
+        }
+        let [account] = &accounts(&Evidence::of(&rec))[..] else { panic!("one stall is one account") };
+        account.clone()
+    };
+    assert_eq!(told_beside(1).culprit.map(|culprit| culprit.pid), Some(9));
+    let doubtful = told_beside(2);
+    assert_eq!(doubtful.culprit, None);
+    assert_eq!(
+        doubtful.unknown.as_deref(),
+        Some("the hypervisor took as much time of this CPU, and when is not known")
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
           nr_dying_descendants of the root's cgroup.stat (v2). Their size is estimated (18.5 KB and 1.9 KB per CPU each, measured on \
           Linux 6.18), and never more than all of Percpu and SUnreclaim. Reported from 5000 on, or from 5 % of memory on; there is no \
           time lost and no counterfactual.",
-    limits: "Memory only, never latency: a slow read of a statistics file is another finding, if it is measured. The size: a \
+    limits: "Memory only: CPUs that fold their statistics with interrupts off are findings of packet-stalls and irqs-off, if that is measured. The size: a \
              rough estimate. More cgroups on v1 than were walked: it cannot tell.",
     sources: "kernel/cgroup/cgroup.c (cgroup_stat_show, css_free_rwork_fn); mm/memcontrol.c; \
               Documentation/admin-guide/cgroup-v2.rst (nr_dying_descendants, since 4.14).",

@@ -90,7 +90,8 @@ const PROGRAMS: [Program; 43] = [
     program("vmstat", "procps", |_| true),
     program("wc", "coreutils", |_| true),
     program("whyslow", "whyslow", |args| {
-        args.first().is_some_and(|verb| verb == "chains" || verb == "cpu") && !has(args, &["-o", "--flame"])
+        args.first().is_some_and(|verb| ["chains", "cpu", "net"].contains(&verb.as_str()))
+            && !has(args, &["-o", "--flame"])
     }),
 ];
 

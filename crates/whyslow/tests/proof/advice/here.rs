@@ -109,6 +109,8 @@ const ROWS: &[Row] = &[
     row("lock-wait", "whyslow chains", &["{waiting}"]),
     row("monitoring-agent", "timeout 5 strace", &["/proc/stat"]),
     row("oom-kill", "dmesg | grep", &["invoked oom-killer"]),
+    row("packet-stalls", "cat /proc/", &["kernel_clone"]),
+    row("packet-stalls", "whyslow net", &["packet"]),
     row("pid-limit", "cd /sys", &["512", "max 0"]),
     row("reclaim", "grep -E", &["allocstall_", "pgscan_direct ", "pgsteal_direct "]),
     row("request-queue", "top -H", &["{busy}"]),

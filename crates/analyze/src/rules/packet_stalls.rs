@@ -1,0 +1,321 @@
+//! A thread, or a softirq, keeps a CPU from its packets for long.
+//!
+//! Signal: packet stalls (`net::stalls`): the receive softirq came late to a CPU, or one of its polls took long, and what ran there meanwhile.
+//! Lost: the time that packets waited; each of them waited up to that long. Not this rule: full queues (`softnet-drops`),
+//! readers that do not keep up (`slow-receiver`), threads that lose time by the same interrupts (`irqs-off`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{
+    Culprit, Finding, Hop, Kind, Missing, Probe, RuledOut, Subject, SubjectKind, command, seconds, times,
+};
+
+use super::{Fold, Rule};
+use crate::Evidence;
+use crate::irq::latency::culprits;
+use crate::net::stalls::accounts;
+
+pub const RULE: Rule = Rule {
+    id: "packet-stalls",
+    question: "Did packets wait because something kept their CPU?",
+    what: "A packet that has arrived waits until its CPU runs the receive softirq. Code that keeps interrupts off, or bottom halves, or a \
+           thread that ksoftirqd may not interrupt, or a softirq that takes long, makes all packets of that CPU wait, whichever process \
+           they are for. Its users see answers that come late in bursts; the sender and the network are healthy.",
+    how: "The time from the raise of the receive softirq to its entry, the interrupts that came late just before it, and the polls that \
+          took long, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
+          function that keeps interrupts off is named if three gaps or more ended in it (rule irqs-off). Ordinary threads that take \
+          turns with ksoftirqd are not. Counterfactual: no such stall; time lost = the time in which \
+          packets waited.",
+    limits: "Packets of threaded NAPI and busy polling have no softirq. With interrupts off, the time counts from the moment at which a \
+             timer was due, not from the arrival of the packet. A CPU with very many softirqs is not watched. Which connections the packets belong to is not known.",
+    sources: "kernel/softirq.c (raise_softirq, handle_softirqs); net/core/dev.c (net_rx_action, napi_poll); docs/net.md.",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+    folds: Some(Fold { of: &["irqs-off"], fold }),
+    shows: super::NOTHING,
+};
+
+/// A smaller part of the window is no cause: one packet in a hundred waits.
+const WORTH_IT: f64 = 0.01;
+/// ... but one stall of this length is seen by a user.
+const LONG: Duration = Duration::from_millis(50);
+/// What the probe does not see on a CPU with very many softirqs, or where the CPU's preempt count is not known.
+const LONG_POLLS: &str = "long polls of packets";
+/// Findings that are reported.
+const MOST: usize = 5;
+
+/// The stalls of one CPU by one mechanism: a function that several threads call is one. An account for each thread, with its culprit.
+struct Stalled(Vec<(StallAccount, StallCulprit)>);
+
+impl Stalled {
+    fn total(&self) -> Duration {
+        self.0.iter().fold(Duration::ZERO, |sum, (one, _)| sum.saturating_add(one.total))
+    }
+
+    fn worst(&self) -> Duration {
+        self.0.iter().map(|(one, _)| one.worst).max().unwrap_or_default()
+    }
+
+    /// Stalls of one thread are one account. It names the function, call and file that all of them share, as far as they are known.
+    fn add(&mut self, one: &StallAccount, culprit: &StallCulprit) {
+        let Some((sum, known)) = self.0.iter_mut().find(|(_, known)| known.pid == culprit.pid) else {
+            self.0.push((one.clone(), culprit.clone()));
+            return;
+        };
+        sum.count = sum.count.saturating_add(one.count);
+        sum.total = sum.total.saturating_add(one.total);
+        sum.worst = sum.worst.max(one.worst);
+        let is_same = known.function == culprit.function;
+        // With interrupts off, the softirq may begin in a later call.
+        let (call, file) = match (&known.call, &culprit.call) {
+            _ if !is_same => (None, None),
+            (None, _) if one.kind == StallKind::IrqsOff => (culprit.call.clone(), culprit.file.clone()),
+            (_, None) if one.kind == StallKind::IrqsOff => (known.call.clone(), known.file.clone()),
+            (known_call, call) if known_call == call => {
+                (call.clone(), shared(known.file.take(), &culprit.file))
+            }
+            _ => (None, None),
+        };
+        known.function = known.function.take().filter(|_| is_same);
+        (known.call, known.file) = (call, file);
+    }
+}
+
+/// Files of one name in several folders are known by their name.
+fn shared(one: Option<String>, other: &Option<String>) -> Option<String> {
+    let name = |file: &str| file.rsplit('/').next().map(str::to_owned);
+    let (one, other) = (one?, other.as_ref()?);
+    if one == *other { Some(one) } else { name(&one).filter(|one| name(other).as_ref() == Some(one)) }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    ev.stalls()?;
+    ev.gaps()?;
+    let accounts = accounts(ev);
+    let mut found = mechanisms(ev, &accounts);
+    found.retain(|stalled| is_worth_it(ev, stalled.total(), stalled.worst()));
+    found.sort_by_key(|stalled| std::cmp::Reverse(stalled.total()));
+    let mut told: Vec<Finding> = found.iter().filter_map(|stalled| finding(ev, stalled)).collect();
+    super::first_few(&mut told, MOST);
+    match untold(ev, &accounts, &found) {
+        Some(missing) if told.is_empty() => return Err(missing),
+        Some(missing) => told.push(Finding::cannot_tell(RULE.id, missing)),
+        None if told.is_empty() && is_blind(ev) => {
+            let why = "a CPU had too many softirqs to check each";
+            return Err(Missing::unclear("whether packets waited for their CPU", why));
+        }
+        None => {}
+    }
+    Ok(told)
+}
+
+fn is_worth_it(ev: &Evidence<'_>, total: Duration, worst: Duration) -> bool {
+    worst >= LONG || total.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64()
+}
+
+/// The hooks were removed for a part of the window.
+fn is_blind(ev: &Evidence<'_>) -> bool {
+    ev.lacks_a_part(Probe::PacketStalls)
+}
+
+/// The CPU whose packets waited longest for what no finding names, and why.
+fn untold(ev: &Evidence<'_>, accounts: &[StallAccount], found: &[Stalled]) -> Option<Missing> {
+    let is_told = |one: &StallAccount| {
+        let culprit = one.culprit.as_ref();
+        let of = |stalled: &Stalled| {
+            let same = |(other, known): &(StallAccount, StallCulprit)| {
+                (other.cpu, other.kind) == (one.cpu, one.kind)
+                    && culprit.is_some_and(|one| one.pid == known.pid)
+            };
+            stalled.0.iter().any(same)
+        };
+        culprit.is_some() && found.iter().any(of)
+    };
+    let mut by_cpu: BTreeMap<u32, Vec<&StallAccount>> = BTreeMap::new();
+    for one in accounts.iter().filter(|one| !is_told(one)) {
+        by_cpu.entry(one.cpu).or_default().push(one);
+    }
+    let sum =
+        |all: &[&StallAccount]| all.iter().fold(Duration::ZERO, |sum, one| sum.saturating_add(one.total));
+    let worst = |all: &[&StallAccount]| all.iter().map(|one| one.worst).max().unwrap_or_default();
+    by_cpu.retain(|_, all| is_worth_it(ev, sum(all), worst(all)));
+    let (cpu, all) = by_cpu.into_iter().max_by_key(|(_, all)| sum(all))?;
+    let (first, total) = (all.first()?, sum(&all)); // accounts come with the longest first
+    let count = all.iter().fold(0u64, |sum, one| sum.saturating_add(one.count));
+    let why = match (&first.unknown, first.culprit.as_ref().and_then(|culprit| culprit.function.as_ref())) {
+        (Some(why), _) => why.clone(),
+        (None, Some(function)) if first.kind == StallKind::IrqsOff => {
+            format!(
+                "{function}, which ran at the end, is not known to keep interrupts off: it was seen too rarely"
+            )
+        }
+        (None, _) => format!("by {} causes, none of which is large", all.len()),
+    };
+    let what = format!("what kept CPU {cpu} from its packets");
+    Some(Missing::unclear(what, format!("they waited for {}, {}, but {why}", seconds(total), times(count))))
+}
+
+/// A function that keeps interrupts off must be known for it: one gap may end in any.
+fn mechanisms(ev: &Evidence<'_>, accounts: &[StallAccount]) -> Vec<Stalled> {
+    let keeps_off = culprits(ev.recording());
+    let is_known =
+        |cpu, function: &str| keeps_off.iter().any(|one| (one.cpu, one.function.as_str()) == (cpu, function));
+    let mut found: BTreeMap<_, Stalled> = BTreeMap::new();
+    for (one, culprit) in accounts.iter().filter_map(|one| Some((one, one.culprit.as_ref()?))) {
+        let function = culprit.function.as_deref();
+        let key = match one.kind {
+            StallKind::IrqsOff if !function.is_some_and(|function| is_known(one.cpu, function)) => continue,
+            StallKind::IrqsOff => (one.cpu, one.kind, 0, function),
+            _ => (one.cpu, one.kind, culprit.pid, function.filter(|_| culprit.pid == 0)),
+        };
+        found.entry(key).or_insert_with(|| Stalled(Vec::new())).add(one, culprit);
+    }
+    let mut found: Vec<Stalled> = found.into_values().collect();
+    found.iter_mut().for_each(|stalled| stalled.0.sort_by_key(|(one, _)| std::cmp::Reverse(one.total)));
+    found
+}
+
+fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
+    let ((one, culprit), others) = stalled.0.split_first()?;
+    let cpu = one.cpu;
+    let (total, worst) = (seconds(one.total), seconds(one.worst));
+    let often = format!("for {total}, {}, worst {worst}", times(one.count));
+    let also = others.first().map_or_else(String::new, |(one, other)| {
+        format!("; {} did the same for {}", named(other), seconds(one.total))
+    });
+    let (who, work) = (named(culprit), work(culprit));
+    let victim = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
+    let mut found = Finding::cause(RULE.id, victim, stalled.total())
+        .titled(format!("{who} kept the packets of CPU {cpu} waiting {often}{work}{also}"))
+        .share_of(ev.window())
+        .raw_wait(stalled.total())
+        .by(accused(culprit))
+        .check("each stall, with the kernel stack there", "whyslow net --watch --for 30s");
+    found.chain = stalled.0.iter().take(MOST).map(|(one, culprit)| hop(one, culprit)).collect();
+    if one.kind == StallKind::IrqsOff {
+        found.overlaps = vec!["irqs-off".to_owned()];
+    }
+    let found = match (culprit.pid, one.kind) {
+        (0, StallKind::Poll) => found.advice(format!(
+            "let the softirq do less for each packet (fewer rules, sets instead of lists, no filter on this path): perf top -C {cpu} \
+             shows what {who} calls; undo: the old rules"
+        )),
+        (0, _) => found,
+        (pid, _) => {
+            let found = found.check("its kernel stack", command!("cat /proc/{}/stack", pid));
+            less_often(ev, found, culprit)
+        }
+    };
+    let found = if ev.recording().meta.cpus > 1 { apart(ev, found, culprit) } else { found };
+    Some(with_others(found, stalled, culprit))
+}
+
+fn accused(culprit: &StallCulprit) -> Culprit {
+    let accused = match culprit.pid {
+        0 => Culprit::new(SubjectKind::Kernel, named(culprit), culprit.who.clone()),
+        pid => Culprit::new(SubjectKind::Task, pid.to_string(), culprit.who.clone()),
+    };
+    match &culprit.function {
+        Some(function) => accused.in_function(function.clone()),
+        None => accused,
+    }
+}
+
+/// A kernel thread does what other tasks hand to it: there is nobody to tell.
+fn is_kernel_thread(ev: &Evidence<'_>, culprit: &StallCulprit) -> bool {
+    ev.task(culprit.pid).is_some_and(|task| task.kthread)
+}
+
+fn less_often(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Finding {
+    let who = &culprit.who;
+    match culprit.file.as_deref().filter(|_| culprit.call.as_deref() == Some("read")) {
+        Some(file) => found.advice(format!("let {who} read {file} less often (its interval; undo: the old one)")),
+        None if is_kernel_thread(ev, culprit) => found,
+        None if ev.task(culprit.pid).is_some_and(|task| task.is_real_time()) => found.advice(format!(
+            "give {who} ordinary priority (chrt -o -p 0 {}; undo: the policy and priority that chrt -p shows now)",
+            culprit.pid
+        )),
+        None => found.advice(format!("let {who} work in smaller steps there, or less often")),
+    }
+}
+
+/// Kernel threads of workqueues refuse masks (PF_NO_SETAFFINITY), and softirqs run where they were raised.
+fn apart(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Finding {
+    let who = &culprit.who;
+    let packets = "the packets off its CPU (/proc/irq/NUMBER/smp_affinity, rps_cpus; undo: the old masks)";
+    match culprit.pid == 0 || is_kernel_thread(ev, culprit) {
+        true => found.advice(format!("keep {packets}")),
+        false => found.advice(format!(
+            "keep {who} off the CPUs that take packets (taskset; undo: the mask as it was), or {packets}"
+        )),
+    }
+}
+
+fn with_others(found: Finding, stalled: &Stalled, culprit: &StallCulprit) -> Finding {
+    let Some(((first, _), others)) = stalled.0.split_first() else { return found };
+    let Some((_, other)) = others.first() else { return found };
+    let theirs = others.iter().fold(Duration::ZERO, |sum, (one, _)| sum.saturating_add(one.total));
+    let helps = if theirs >= first.total / 2 { "will not help" } else { "helps in part" };
+    let at = culprit.function.as_ref().map(|function| format!(", in {function}")).unwrap_or_default();
+    found.advice(format!("stopping {} alone {helps}: {} does the same{at}", culprit.who, other.who))
+}
+
+fn hop(one: &StallAccount, culprit: &StallCulprit) -> Hop {
+    let reason = match one.kind {
+        StallKind::IrqsOff => Reason::IrqsOff,
+        StallKind::Deferred if culprit.pid > 0 => Reason::Running,
+        StallKind::Deferred | StallKind::Poll => Reason::Softirq,
+    };
+    let detail = culprit.function.as_deref().unwrap_or("its own code").to_owned();
+    Hop::new(reason, named(culprit), detail, TaskState::Running, one.total).times(one.count, one.worst)
+}
+
+fn named(culprit: &StallCulprit) -> String {
+    match (culprit.pid, &culprit.function) {
+        (0, Some(function)) => format!("{function} in a {}", culprit.who),
+        (0, None) => culprit.who.clone(),
+        (pid, _) => format!("{} (pid {pid})", culprit.who),
+    }
+}
+
+/// ": css_rstat_flush in read(memory.stat)".
+fn work(culprit: &StallCulprit) -> String {
+    let file = culprit.file.as_deref().unwrap_or_default();
+    let call = culprit.call.as_ref().map(|call| format!("{call}({file})"));
+    let parts = [culprit.function.clone().filter(|_| culprit.pid > 0), call];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(" in ")) }
+}
+
+/// Code that keeps interrupts off, and is reported with the packets that waited for it, needs no risk of its own.
+fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    let place = |found: &Finding| Some((found.culprit.as_ref()?.function.clone()?, found.victim.id.clone()));
+    let reported: Vec<_> = findings.iter().filter(|found| found.rule == RULE.id).filter_map(place).collect();
+    findings.retain(|found| {
+        let is_risk = found.rule == "irqs-off" && found.kind == Kind::Risk;
+        !(is_risk && place(found).is_some_and(|one| reported.contains(&one)))
+    });
+}
+
+/// Some stalls leave no trace where hooks were removed.
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
+    ev.gaps()?;
+    let longest = ev.stalls()?.iter().map(|stall| stall.ns).max();
+    let lacks_polls = ev.recording().missing.iter().any(|note| note.missing.what() == LONG_POLLS);
+    if is_blind(ev) || lacks_polls {
+        return Ok(None);
+    }
+    let evidence = match longest {
+        None => "no packet waited for its CPU for 5 ms or more".to_owned(),
+        Some(ns) => format!("packets waited for their CPU for {} at most", seconds(Duration::from_nanos(ns))),
+    };
+    Ok(Some(RuledOut { what: "packets that wait for their CPU".into(), evidence }))
+}
+
+#[cfg(test)]
+#[path = "packet_stalls_tests.rs"]
+mod tests;
