@@ -29,7 +29,7 @@ const SILENT: [&str; 3] = ["sh", "toml", "python"];
 /// Every document of the repository, by its path in it.
 fn documents() -> Vec<String> {
     let mut found = Vec::new();
-    for folder in ["", "docs", "lab"] {
+    for folder in ["", "docs", "docs/cases", "lab"] {
         let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         let texts = entries.filter(|path| path.extension().is_some_and(|end| end == "md"));
         found.extend(

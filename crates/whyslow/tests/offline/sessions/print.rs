@@ -10,7 +10,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::shell::quoted;
 use whyslow_model::{Document, Recording};
-use whyslow_report::{Style, chains, cpus, locks, text};
+use whyslow_report::{Style, chains, cpus, locks, stalls, text};
 
 use crate::sessions::block::{Block, Source};
 
@@ -72,6 +72,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
         "chains" => chains,
         "locks" => locks,
         "cpu" => cpus,
+        "net" => stalls,
         "exam" | "run" | "attach" | "report" => text,
         _ => return Err(format!("{verb} prints no report of a recording: {line:?}")),
     };
@@ -91,6 +92,7 @@ fn nothing_is_left_undone(verb: &str, options: &[&str]) -> Result<(), String> {
     while let Some(word) = rest.next() {
         match *word {
             "-v" => {}
+            "--watch" if verb == "net" => {}
             "--for" => drop(rest.next()),
             file if verb == "report" && !file.starts_with('-') => {}
             other => return Err(format!("{other:?} is not carried out for a session")),
