@@ -30,6 +30,8 @@ pub enum Kind {
 
 /// The rule that `whyslow cpu` asks, and whose findings it shows.
 pub const SLOW_CPU: &str = "slow-cpu";
+/// The rule that asks for packets that waited, as `whyslow net --watch` does.
+pub const PACKET_STALLS: &str = "packet-stalls";
 
 /// How to check by hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

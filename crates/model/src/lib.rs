@@ -33,7 +33,9 @@ pub use cpu_list::CpuList;
 pub use document::{
     About, Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare,
 };
-pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, RuledOut, SLOW_CPU, Subject, SubjectKind};
+pub use finding::{
+    Check, Culprit, Finding, Fix, Hop, Kind, PACKET_STALLS, RuledOut, SLOW_CPU, Subject, SubjectKind,
+};
 pub use missing::{Missing, MissingNote};
 pub use probe::Probe;
 pub use recording::{FORMAT, FileSnapshot, Meta, Recording};

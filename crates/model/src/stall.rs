@@ -17,6 +17,8 @@ words! {
         Deferred "softirq-deferred",
         /// One poll of the receive softirq took long.
         Poll "long-poll",
+        /// A thread that polls a device (threaded NAPI) waited for the CPU.
+        Thread "polling-thread",
     }
 }
 
@@ -77,6 +79,9 @@ pub struct StallAccount {
     /// When the first one began, since the window began.
     #[serde(rename = "at_s", serialize_with = "in_seconds")]
     pub at: Duration,
+    /// The polling thread that waited: "napi/eth0-1 (pid 77)".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
     /// What ran there meanwhile; `None`: cannot tell.
     pub culprit: Option<StallCulprit>,
     /// Why it cannot be told.
@@ -100,9 +105,31 @@ pub struct StallCulprit {
     /// The file of that call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The kernel function at work.
+    /// The function at work: the kernel's, where it was seen in the stall.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// Kernel functions there, innermost first, of the longest stall.
     pub stack: Vec<String>,
+}
+
+impl StallCulprit {
+    /// "cadvisor (pid 9)", "nft_do_chain in a softirq".
+    #[must_use]
+    pub fn named(&self) -> String {
+        match (self.pid, &self.function) {
+            (0, Some(function)) => format!("{function} in a {}", self.who),
+            (0, None) => self.who.clone(),
+            (pid, _) => format!("{} (pid {pid})", self.who),
+        }
+    }
+
+    /// Its work, as the end of a sentence: ": css_rstat_flush in read(memory.stat)"; empty where it is not known.
+    #[must_use]
+    pub fn work(&self) -> String {
+        let file = self.file.as_deref().unwrap_or_default();
+        let call = self.call.as_ref().map(|call| format!("{call}({file})"));
+        let parts = [self.function.clone().filter(|_| self.pid > 0), call];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { String::new() } else { format!(": {}", parts.join(" in ")) }
+    }
 }

@@ -87,7 +87,7 @@ pub fn stalls(document: &Document, style: &Style) -> String {
     match (document.stalls.first(), unseen) {
         (Some(most), _) => page.tell("", 0, &format!("{}.", stall::headline(most)), Ink::Cause),
         (None, Some(why)) => page.say("", &format!("Could not look: {why}."), Ink::Heading),
-        (None, None) => page.say("", stall::none(document), Ink::Heading),
+        (None, None) => page.say("", &stall::none(document), Ink::Heading),
     }
     stall::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);

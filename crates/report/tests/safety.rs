@@ -118,6 +118,7 @@ fn watched_with(names: &[String]) -> Document {
     }
     for stall in &mut doc.stalls {
         stall.unknown = stall.unknown.as_ref().map(|_| name());
+        stall.thread = stall.thread.as_ref().map(|_| name());
         if let Some(culprit) = &mut stall.culprit {
             (culprit.who, culprit.group, culprit.call) = (name(), Some(name()), Some(name()));
             (culprit.file, culprit.function) = (Some(name()), Some(name()));

@@ -9,6 +9,7 @@ pub(crate) mod memory_cgroup;
 pub(crate) mod net;
 pub(crate) mod nodes;
 pub(crate) mod policies;
+pub(crate) mod polling;
 pub(crate) mod slow_cpu;
 pub(crate) mod stall;
 mod sys;

@@ -182,6 +182,7 @@ parts! {
         LiveFault(live_fault::Spec),
         SlowServer(cases::slow_cpu::Spec),
         Stall(cases::stall::Spec),
+        PollingThread(cases::polling::Spec),
         HeldLock(held_lock::Spec),
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),

@@ -16,6 +16,8 @@ use crate::stacks::doing::function_at_work;
 use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
+pub(crate) mod polling_threads;
+
 #[cfg(test)]
 #[path = "stalls_tests.rs"]
 mod tests;
@@ -40,41 +42,37 @@ const IDLED: &str = "the CPU idled: a deep idle state, firmware or a hypervisor 
 /// Frames of a stack that are kept.
 const FRAMES: usize = 8;
 
+/// A stall, and what caused it.
+struct Told {
+    cpu: u32,
+    kind: StallKind,
+    /// When it was over.
+    at_ns: u64,
+    ns: u64,
+    thread: Option<String>,
+    culprit: Result<StallCulprit, String>,
+}
+
 /// The stalls by CPU and cause, the longest time first.
 pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
-    let stalls = ev.stalls().unwrap_or_default();
-    if stalls.is_empty() {
-        return Vec::new();
-    }
     let mut by_cause: BTreeMap<_, StallAccount> = BTreeMap::new();
-    let gaps = Gaps::of(ev);
-    for stall in stalls {
-        let Some(kind) = StallKind::ALL.iter().copied().find(|kind| kind.word() == stall.kind) else {
-            continue; // of a newer whyslow
-        };
-        let gap = gaps.most_of(stall);
-        // However the packets were kept out: while it lasted, the CPU took no interrupts.
-        let kind = if gap.is_some() { StallKind::IrqsOff } else { kind };
-        let caused = culprit(ev, &gaps, gap, kind, stall);
-        let (culprit, unknown) = match caused {
+    for one in of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)) {
+        let (culprit, unknown) = match one.culprit {
             Ok(culprit) => (Some(culprit), None),
             Err(why) => (None, Some(why)),
         };
-        let key = (
-            stall.cpu,
-            kind,
-            culprit.clone().map(|one| StallCulprit { stack: Vec::new(), ..one }),
-            unknown.clone(),
-        );
-        let ns = Duration::from_nanos(stall.ns);
-        let at = Duration::from_nanos(stall.at_ns.saturating_sub(stall.ns));
+        let cause = culprit.clone().map(|one| StallCulprit { stack: Vec::new(), ..one });
+        let key = (one.cpu, one.kind, cause, unknown.clone(), one.thread.clone());
+        let ns = Duration::from_nanos(one.ns);
+        let at = Duration::from_nanos(one.at_ns.saturating_sub(one.ns));
         let sum = by_cause.entry(key).or_insert_with(|| StallAccount {
-            cpu: stall.cpu,
-            kind,
+            cpu: one.cpu,
+            kind: one.kind,
             count: 0,
             total: Duration::ZERO,
             worst: Duration::ZERO,
             at,
+            thread: one.thread,
             culprit: None,
             unknown,
         });
@@ -89,6 +87,24 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
     doubt_stolen(&mut all, &Stolen::of(ev.recording()));
     all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.at, a.cpu).cmp(&(b.at, b.cpu))));
     all
+}
+
+fn of_softirqs(ev: &Evidence<'_>) -> Vec<Told> {
+    let stalls = ev.stalls().unwrap_or_default();
+    if stalls.is_empty() {
+        return Vec::new();
+    }
+    let gaps = Gaps::of(ev);
+    let told = |stall: &Stall| {
+        // `None`: of a newer whyslow.
+        let kind = StallKind::ALL.iter().copied().find(|kind| kind.word() == stall.kind)?;
+        let gap = gaps.most_of(stall);
+        // However the packets were kept out: while it lasted, the CPU took no interrupts.
+        let kind = if gap.is_some() { StallKind::IrqsOff } else { kind };
+        let culprit = culprit(ev, &gaps, gap, kind, stall);
+        Some(Told { cpu: stall.cpu, kind, at_ns: stall.at_ns, ns: stall.ns, thread: None, culprit })
+    };
+    stalls.iter().filter_map(told).collect()
 }
 
 /// Where a hypervisor took as much of a CPU as its softirq was late, or its polls took, these times are as likely the hypervisor's.
@@ -120,10 +136,15 @@ fn culprit(
     match (kind, gap) {
         (_, Some(gap)) => of_gap(ev, gaps, gap, end),
         (StallKind::IrqsOff, None) => Err("the gap without interrupts was not recorded".to_owned()),
+        (StallKind::Thread, None) => Err("its probe does not tell of threads".to_owned()),
         (StallKind::Deferred, None) => deferred(ev, stall, end, ticks),
         (StallKind::Poll, None) => {
             let rows: Vec<&StallSeen> = ticks.iter().filter(|row| is_in_softirq(row)).collect();
-            if rows.is_empty() { Err("no tick came within the poll".to_owned()) } else { of_softirqs(&rows) }
+            if rows.is_empty() {
+                Err("no tick came within the poll".to_owned())
+            } else {
+                of_softirq_rows(&rows)
+            }
         }
     }
 }
@@ -218,7 +239,7 @@ fn deferred(
         own as f64 > MOST_TICKS * all as f64
     };
     if is_most(&in_softirqs) {
-        return of_softirqs(&in_softirqs);
+        return of_softirq_rows(&in_softirqs);
     }
     let mut by_pid: BTreeMap<u32, Vec<&StallSeen>> = BTreeMap::new();
     for row in in_threads {
@@ -235,9 +256,12 @@ fn deferred(
 
 /// A thread with no more right to the CPU than ksoftirqd, in code that the scheduler may stop at any time: its own.
 fn took_turns(ev: &Evidence<'_>, rows: &[&StallSeen]) -> bool {
-    let task = rows.first().and_then(|row| ev.task(row.pid));
-    let is_ordinary = task.is_none_or(|task| !task.is_real_time() && task.weight <= NICE_0);
-    is_ordinary && rows.iter().all(|row| row.syscall.is_none() && interrupted(row).is_empty())
+    let pid = rows.first().map_or(0, |row| row.pid);
+    is_ordinary(ev, pid) && rows.iter().all(|row| row.syscall.is_none() && interrupted(row).is_empty())
+}
+
+fn is_ordinary(ev: &Evidence<'_>, pid: u32) -> bool {
+    ev.task(pid).is_none_or(|task| !task.is_real_time() && task.weight <= NICE_0)
 }
 
 /// A tick has stopped a softirq there: by the CPU's count, or by its stack where the place of that count is not known.
@@ -281,7 +305,7 @@ fn of_thread(ev: &Evidence<'_>, last: &StallSeen, rows: &[&StallSeen]) -> Result
 }
 
 /// The function of the softirqs that most of these rows show.
-fn of_softirqs(rows: &[&StallSeen]) -> Result<StallCulprit, String> {
+fn of_softirq_rows(rows: &[&StallSeen]) -> Result<StallCulprit, String> {
     let work = |row: &StallSeen| function_at_work(&softirq_frames(row)?).map(str::to_owned);
     // Stacks end in code that the kernel cannot unwind: BPF programs, and modules without ORC data.
     let named =

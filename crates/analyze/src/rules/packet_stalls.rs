@@ -8,29 +8,32 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
+use whyslow_model::table::Cpu;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{
-    Culprit, Finding, Hop, Kind, Missing, Probe, RuledOut, Subject, SubjectKind, command, seconds, times,
+    Culprit, Finding, Hop, Kind, Missing, PACKET_STALLS, Probe, RuledOut, Share, Subject, SubjectKind,
+    command, seconds, times,
 };
 
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::irq::latency::culprits;
-use crate::net::stalls::accounts;
+use crate::net::stalls::{accounts, polling_threads};
 
 pub const RULE: Rule = Rule {
-    id: "packet-stalls",
+    id: PACKET_STALLS,
     question: "Did packets wait because something kept their CPU?",
     what: "A packet that has arrived waits until its CPU runs the receive softirq. Code that keeps interrupts off, or bottom halves, or a \
-           thread that ksoftirqd may not interrupt, or a softirq that takes long, makes all packets of that CPU wait, whichever process \
+           thread that ksoftirqd or a polling thread (threaded NAPI) may not interrupt, or a softirq that takes long, makes all packets of that CPU wait, whichever process \
            they are for. Its users see answers that come late in bursts; the sender and the network are healthy.",
-    how: "The time from the raise of the receive softirq to its entry, the interrupts that came late just before it, and the polls that \
-          took long, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
+    how: "The time from the raise of the receive softirq to its entry, the interrupts that came late just before it, the polls that \
+          took long, and the time in which a polling thread was ready and did not run, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
           function that keeps interrupts off is named if three gaps or more ended in it (rule irqs-off). Ordinary threads that take \
-          turns with ksoftirqd are not. Counterfactual: no such stall; time lost = the time in which \
+          turns with ksoftirqd or a polling thread are not. Counterfactual: no such stall; time lost = the time in which \
           packets waited.",
-    limits: "Packets of threaded NAPI and busy polling have no softirq. With interrupts off, the time counts from the moment at which a \
-             timer was due, not from the arrival of the packet. A CPU with very many softirqs is not watched. Which connections the packets belong to is not known.",
+    limits: "Packets of busy polling have no softirq, and how long packets wait in a queue behind others is not seen. With interrupts off, \
+             the time counts from the moment at which a timer was due, not from the arrival of the packet. A CPU with very many softirqs is \
+             not watched. Which connections the packets belong to is not known.",
     sources: "kernel/softirq.c (raise_softirq, handle_softirqs); net/core/dev.c (net_rx_action, napi_poll); docs/net.md.",
     can_be_cause: true,
     check,
@@ -43,6 +46,8 @@ pub const RULE: Rule = Rule {
 const WORTH_IT: f64 = 0.01;
 /// ... but one stall of this length is seen by a user.
 const LONG: Duration = Duration::from_millis(50);
+/// Queues grow where the softirq rests for less than a fifth of the time: four packets before each, if they come by chance.
+const QUEUES: f64 = 0.8;
 /// What the probe does not see on a CPU with very many softirqs, or where the CPU's preempt count is not known.
 const LONG_POLLS: &str = "long polls of packets";
 /// Findings that are reported.
@@ -93,15 +98,13 @@ fn shared(one: Option<String>, other: &Option<String>) -> Option<String> {
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    ev.stalls()?;
-    ev.gaps()?;
-    let accounts = accounts(ev);
+    let accounts = all(ev)?;
     let mut found = mechanisms(ev, &accounts);
     found.retain(|stalled| is_worth_it(ev, stalled.total(), stalled.worst()));
     found.sort_by_key(|stalled| std::cmp::Reverse(stalled.total()));
     let mut told: Vec<Finding> = found.iter().filter_map(|stalled| finding(ev, stalled)).collect();
     super::first_few(&mut told, MOST);
-    match untold(ev, &accounts, &found) {
+    match untold(ev, &accounts, &found).or_else(|| queued(ev)) {
         Some(missing) if told.is_empty() => return Err(missing),
         Some(missing) => told.push(Finding::cannot_tell(RULE.id, missing)),
         None if told.is_empty() && is_blind(ev) => {
@@ -111,6 +114,31 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         None => {}
     }
     Ok(told)
+}
+
+/// The stalls. Polling threads are known by their timelines.
+fn all(ev: &Evidence<'_>) -> Result<Vec<StallAccount>, Missing> {
+    ev.stalls()?;
+    ev.gaps()?;
+    if polling_threads::are_there(ev) {
+        ev.spans()?;
+        ev.runs()?;
+    }
+    Ok(accounts(ev))
+}
+
+/// A receive softirq that hardly rests leaves packets in queues, behind others: how long they wait there is not seen.
+fn queued(ev: &Evidence<'_>) -> Option<Missing> {
+    let took = |row: &Cpu| {
+        let vectors = row.softirqs.iter().filter(|(name, _, _)| name == "NET_RX");
+        vectors.fold(0u64, |sum, (_, ns, _)| sum.saturating_add(*ns))
+    };
+    let most = ev.cpus().ok()?.iter().max_by_key(|row| took(row))?;
+    let share = Share::of(took(most) as f64, ev.window().as_nanos() as f64);
+    (share.ratio() >= QUEUES).then(|| {
+        let what = format!("how long packets waited in the queues of CPU {}", most.cpu);
+        Missing::unclear(what, format!("its receive softirq ran for {share} of the time"))
+    })
 }
 
 fn is_worth_it(ev: &Evidence<'_>, total: Duration, worst: Duration) -> bool {
@@ -185,9 +213,9 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
     let (total, worst) = (seconds(one.total), seconds(one.worst));
     let often = format!("for {total}, {}, worst {worst}", times(one.count));
     let also = others.first().map_or_else(String::new, |(one, other)| {
-        format!("; {} did the same for {}", named(other), seconds(one.total))
+        format!("; {} did the same for {}", other.named(), seconds(one.total))
     });
-    let (who, work) = (named(culprit), work(culprit));
+    let (who, work) = (culprit.named(), culprit.work());
     let victim = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
     let mut found = Finding::cause(RULE.id, victim, stalled.total())
         .titled(format!("{who} kept the packets of CPU {cpu} waiting {often}{work}{also}"))
@@ -210,13 +238,13 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
             less_often(ev, found, culprit)
         }
     };
-    let found = if ev.recording().meta.cpus > 1 { apart(ev, found, culprit) } else { found };
+    let found = if ev.recording().meta.cpus > 1 { apart(ev, found, one, culprit) } else { found };
     Some(with_others(found, stalled, culprit))
 }
 
 fn accused(culprit: &StallCulprit) -> Culprit {
     let accused = match culprit.pid {
-        0 => Culprit::new(SubjectKind::Kernel, named(culprit), culprit.who.clone()),
+        0 => Culprit::new(SubjectKind::Kernel, culprit.named(), culprit.who.clone()),
         pid => Culprit::new(SubjectKind::Task, pid.to_string(), culprit.who.clone()),
     };
     match &culprit.function {
@@ -244,9 +272,15 @@ fn less_often(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Find
 }
 
 /// Kernel threads of workqueues refuse masks (PF_NO_SETAFFINITY), and softirqs run where they were raised.
-fn apart(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Finding {
+fn apart(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit: &StallCulprit) -> Finding {
     let who = &culprit.who;
-    let packets = "the packets off its CPU (/proc/irq/NUMBER/smp_affinity, rps_cpus; undo: the old masks)";
+    let packets = match &one.thread {
+        Some(thread) => {
+            format!("{thread}, which polls the device, off this CPU (taskset; undo: the mask as it was)")
+        }
+        None => "the packets off its CPU (/proc/irq/NUMBER/smp_affinity, rps_cpus; undo: the old masks)"
+            .to_owned(),
+    };
     match culprit.pid == 0 || is_kernel_thread(ev, culprit) {
         true => found.advice(format!("keep {packets}")),
         false => found.advice(format!(
@@ -267,28 +301,12 @@ fn with_others(found: Finding, stalled: &Stalled, culprit: &StallCulprit) -> Fin
 fn hop(one: &StallAccount, culprit: &StallCulprit) -> Hop {
     let reason = match one.kind {
         StallKind::IrqsOff => Reason::IrqsOff,
-        StallKind::Deferred if culprit.pid > 0 => Reason::Running,
-        StallKind::Deferred | StallKind::Poll => Reason::Softirq,
+        _ if culprit.pid > 0 => Reason::Running,
+        _ => Reason::Softirq,
     };
+    let who = if culprit.pid > 0 { culprit.named() } else { format!("a {} of CPU {}", culprit.who, one.cpu) };
     let detail = culprit.function.as_deref().unwrap_or("its own code").to_owned();
-    Hop::new(reason, named(culprit), detail, TaskState::Running, one.total).times(one.count, one.worst)
-}
-
-fn named(culprit: &StallCulprit) -> String {
-    match (culprit.pid, &culprit.function) {
-        (0, Some(function)) => format!("{function} in a {}", culprit.who),
-        (0, None) => culprit.who.clone(),
-        (pid, _) => format!("{} (pid {pid})", culprit.who),
-    }
-}
-
-/// ": css_rstat_flush in read(memory.stat)".
-fn work(culprit: &StallCulprit) -> String {
-    let file = culprit.file.as_deref().unwrap_or_default();
-    let call = culprit.call.as_ref().map(|call| format!("{call}({file})"));
-    let parts = [culprit.function.clone().filter(|_| culprit.pid > 0), call];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(" in ")) }
+    Hop::new(reason, who, detail, TaskState::Running, one.total).times(one.count, one.worst)
 }
 
 /// Code that keeps interrupts off, and is reported with the packets that waited for it, needs no risk of its own.
@@ -303,15 +321,14 @@ fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
 
 /// Some stalls leave no trace where hooks were removed.
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    ev.gaps()?;
-    let longest = ev.stalls()?.iter().map(|stall| stall.ns).max();
+    let longest = all(ev)?.iter().map(|one| one.worst).max();
     let lacks_polls = ev.recording().missing.iter().any(|note| note.missing.what() == LONG_POLLS);
-    if is_blind(ev) || lacks_polls {
+    if is_blind(ev) || lacks_polls || queued(ev).is_some() {
         return Ok(None);
     }
     let evidence = match longest {
         None => "no packet waited for its CPU for 5 ms or more".to_owned(),
-        Some(ns) => format!("packets waited for their CPU for {} at most", seconds(Duration::from_nanos(ns))),
+        Some(longest) => format!("packets waited for their CPU for {} at most", seconds(longest)),
     };
     Ok(Some(RuledOut { what: "packets that wait for their CPU".into(), evidence }))
 }

@@ -1,5 +1,5 @@
 use whyslow_model::stall::{Stall, StallSeen};
-use whyslow_model::table::{Gap, Task};
+use whyslow_model::table::{Cpu, Gap, Run, Span, Task};
 use whyslow_model::{Kind, Recording};
 
 use super::*;
@@ -257,5 +257,77 @@ fn cannot_tell_when_the_culprit_is_not_known() {
     assert_eq!(
         check(&Evidence::of(&fixture::host())).unwrap_err().to_string(),
         "packet stalls was not recorded"
+    );
+}
+
+/// A real-time thread has CPU 1 for 40 ms at a time, while a thread that polls a device is ready; some rows are lost.
+fn before_a_polling_thread() -> Recording {
+    let mut rec = host(vec![], vec![]);
+    let tasks = rec.tables.tasks.iter_mut().flatten();
+    tasks.filter(|task| task.pid == 8).for_each(|task| task.policy = 1);
+    let polls = Task { pid: 20, tgid: 20, comm: "napi/eth0-1".into(), kthread: true, ..Task::default() };
+    rec.tables.tasks.as_mut().unwrap().push(polls);
+    let wait = |at: u64| Span {
+        pid: 20,
+        tgid: 20,
+        comm: "napi/eth0-1".into(),
+        cpu: 1,
+        at_ns: at * MS,
+        woken_ns: at * MS,
+        to_ns: (at + 40) * MS,
+        ..Span::default()
+    };
+    rec.tables.spans = Some(vec![wait(100), wait(300)]);
+    let run = |at: u64| Run { cpu: 1, pid: 8, from_ns: at * MS, to_ns: (at + 40) * MS };
+    rec.tables.runs = Some(vec![run(100), run(300)]);
+    rec
+}
+
+#[test]
+fn fires_when_a_thread_runs_before_a_polling_thread() {
+    let rec = before_a_polling_thread();
+    let [found] = &told(&rec)[..] else { panic!("one thread is one finding") };
+    assert_eq!(
+        found.title,
+        "player (pid 8) kept the packets of CPU 1 waiting for 80 ms, 2 times, worst 40 ms"
+    );
+    assert_eq!((found.lost, found.chain[0].reason), (Some(Duration::from_millis(80)), Reason::Running));
+    let advice: Vec<&str> = found.fixes.iter().map(|fix| fix.text.as_str()).collect();
+    assert!(advice[0].starts_with("give player ordinary priority (chrt -o -p 0 8;"), "{advice:?}");
+    assert!(
+        advice[1].contains("or napi/eth0-1 (pid 20), which polls the device, off this CPU"),
+        "{advice:?}"
+    );
+    assert_eq!(
+        rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence,
+        "packets waited for their CPU for 40 ms at most"
+    );
+}
+
+#[test]
+fn cannot_tell_of_a_polling_thread_without_timelines() {
+    let mut rec = before_a_polling_thread();
+    rec.tables.spans = None;
+    assert!(check(&Evidence::of(&rec)).is_err() && rules_out(&Evidence::of(&rec)).is_err());
+    // Where no thread polls, they are not asked for.
+    rec.tables.tasks.as_mut().unwrap().retain(|task| task.pid != 20);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
+}
+
+#[test]
+fn cannot_tell_where_the_softirq_hardly_rests() {
+    let mut rec = host(vec![], vec![]);
+    let busy = |ms| {
+        let softirqs = vec![("TIMER".into(), 99 * MS, 1), ("NET_RX".into(), ms * MS, 5)];
+        Some(vec![Cpu { cpu: 1, softirqs, ..Cpu::default() }, Cpu::default()])
+    };
+    rec.tables.cpus = busy(700);
+    assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
+    rec.tables.cpus = busy(850);
+    assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+    assert_eq!(
+        check(&Evidence::of(&rec)).unwrap_err().to_string(),
+        "cannot tell how long packets waited in the queues of CPU 1: its receive softirq ran for 85 % of the time"
     );
 }

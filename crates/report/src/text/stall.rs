@@ -1,7 +1,7 @@
 //! Packets that waited for their CPU, and what ran there meanwhile.
 
-use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
-use whyslow_model::{Document, Probe, seconds, times};
+use whyslow_model::stall::{StallAccount, StallKind};
+use whyslow_model::{Document, Finding, Kind, PACKET_STALLS, Probe, seconds, times};
 
 use crate::Style;
 use crate::page::{Ink, Page};
@@ -25,11 +25,20 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style) {
 }
 
 /// No stall was seen.
-pub(super) fn none(doc: &Document) -> &'static str {
+pub(super) fn none(doc: &Document) -> String {
     let is_stall = |what: &str| what.contains(LONG_POLLS) || what.contains(Probe::PacketStalls.word());
-    match doc.missing.iter().any(|note| is_stall(note.missing.what())) {
-        true => "No packet was seen to wait for its CPU for 5 ms or more; not all stalls could be seen.",
-        false => "No packet waited for its CPU for 5 ms or more.",
+    let is_unclear =
+        |found: &&Finding| (found.rule.as_str(), found.kind) == (PACKET_STALLS, Kind::CannotTell);
+    let unseen = doc.missing.iter().any(|note| is_stall(note.missing.what()));
+    match doc.findings.iter().find(is_unclear) {
+        Some(why) => {
+            format!("No packet was seen to wait for its CPU for 5 ms or more. Cannot tell: {}.", why.title)
+        }
+        None if unseen => {
+            "No packet was seen to wait for its CPU for 5 ms or more; not all stalls could be seen."
+                .to_owned()
+        }
+        None => "No packet waited for its CPU for 5 ms or more.".to_owned(),
     }
 }
 
@@ -39,41 +48,23 @@ pub(super) fn headline(stall: &StallAccount) -> String {
     let often = format!("for {total}, {}, worst {worst}", times(stall.count));
     match &stall.culprit {
         Some(culprit) => {
-            format!("{} kept CPU {} from its packets {often}{}", named(culprit), stall.cpu, work(culprit))
+            format!("{} kept CPU {} from its packets {often}{}", culprit.named(), stall.cpu, culprit.work())
         }
         None => format!("CPU {} left its packets waiting {often}; the culprit is not known", stall.cpu),
     }
 }
 
-fn named(culprit: &StallCulprit) -> String {
-    match (culprit.pid, &culprit.function) {
-        (0, Some(function)) => format!("{function} in a {}", culprit.who),
-        (0, None) => culprit.who.clone(),
-        (pid, _) => format!("{} (pid {pid})", culprit.who),
-    }
-}
-
-/// ": css_rstat_flush in read(memory.stat)".
-fn work(culprit: &StallCulprit) -> String {
-    let call =
-        culprit.call.as_ref().map(|call| format!("{call}({})", culprit.file.as_deref().unwrap_or_default()));
-    match (culprit.function.as_ref().filter(|_| culprit.pid > 0), call) {
-        (Some(function), Some(call)) => format!(": {function} in {call}"),
-        (Some(work), None) => format!(": {work}"),
-        (None, Some(call)) => format!(": {call}"),
-        (None, None) => String::new(),
-    }
-}
-
 fn print(page: &mut Page, stall: &StallAccount) {
     page.tell("", 2, &format!("{}.", headline(stall)), Ink::Heading);
+    let thread = stall.thread.as_deref().unwrap_or("a thread");
     let how = match stall.kind {
-        StallKind::IrqsOff => "interrupts were off: the interrupt of the packets came late",
-        StallKind::Deferred => "the receive softirq was raised, and began late",
-        StallKind::Poll => "a poll of the receive softirq took long",
+        StallKind::IrqsOff => "interrupts were off: the interrupt of the packets came late".to_owned(),
+        StallKind::Deferred => "the receive softirq was raised, and began late".to_owned(),
+        StallKind::Poll => "a poll of the receive softirq took long".to_owned(),
+        StallKind::Thread => format!("{thread}, which polls a network device, waited for this CPU"),
     };
     let mut line = |label: &str, words: &str| page.tell(&format!("  {label:<9}"), 11, words, Ink::Plain);
-    line("how", how);
+    line("how", &how);
     line("first", &format!("{} after the window began", seconds(stall.at)));
     let Some(culprit) = &stall.culprit else {
         line(

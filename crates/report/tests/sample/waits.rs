@@ -334,7 +334,7 @@ pub fn slow_calls() -> Vec<SlowCallAccount> {
     vec![first, open]
 }
 
-/// Packets that waited for their CPU: interrupts off, a deferred softirq, a long poll, and one that is not known.
+/// Packets that waited for their CPU: interrupts off, a deferred softirq, a polling thread, a long poll, and one that is not known.
 pub fn stalls() -> Vec<StallAccount> {
     let agent = StallCulprit {
         pid: 10_137,
@@ -359,12 +359,14 @@ pub fn stalls() -> Vec<StallAccount> {
         total: s(total),
         worst: s(total / 2.0),
         at: s(0.4),
+        thread: (kind == StallKind::Thread).then(|| "napi/eth0-1 (pid 78)".to_owned()),
         unknown: culprit.is_none().then(|| "the hypervisor did not run this CPU".to_owned()),
         culprit,
     };
     vec![
         of(11, StallKind::IrqsOff, 0.43, Some(agent)),
-        of(3, StallKind::Deferred, 0.12, Some(bare)),
+        of(3, StallKind::Deferred, 0.12, Some(bare.clone())),
+        of(2, StallKind::Thread, 0.08, Some(bare)),
         of(0, StallKind::Poll, 0.06, Some(rules)),
         StallAccount { count: 1, ..of(7, StallKind::IrqsOff, 0.03, None) },
     ]

@@ -21,7 +21,7 @@ use whyslow_faults::process::Process;
 
 pub use pen::Pen;
 
-use super::{churn, cpu_latency, slow_cpu, stall, sys};
+use super::{churn, cpu_latency, polling, slow_cpu, stall, sys};
 
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
@@ -42,6 +42,8 @@ pub enum Act {
     Remap(stall::Remap),
     /// Reads a file at each tick.
     Poll(stall::Poll),
+    /// Computes without a break for a while at each tick, if its mode is not 0.
+    Hog(polling::Hog),
     /// Makes a cgroup, runs a job in it in new namespaces, removes it.
     Jobs(churn::Jobs),
     /// Makes namespaces and leaves them.
@@ -235,6 +237,7 @@ fn live(order: &Order) -> io::Result<()> {
     match &order.act {
         Act::FarEnd(act) => act.live(&pen),
         Act::Ping(act) => act.live(pen),
+        Act::Hog(act) => act.live(pen),
         Act::Remap(act) => act.live(pen),
         Act::Poll(act) => act.live(pen),
         Act::Jobs(act) => act.live(pen),

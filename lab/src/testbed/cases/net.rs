@@ -33,6 +33,17 @@ pub fn cable(from: &End, to: &End) -> io::Result<()> {
     Ok(())
 }
 
+/// Let this end send each packet as it is: a veth polls only for such senders (drivers/net/veth.c, veth_skb_is_eligible_for_gro).
+pub fn send_unsplit(end: &End) -> io::Result<()> {
+    let network = File::open(format!("/proc/{}/ns/net", end.pid))?;
+    let device = end.device.clone();
+    let there = std::thread::spawn(move || {
+        sys::enter_network(&network)?;
+        sys::set_offload(&device, sys::SPLIT, false)
+    });
+    there.join().map_err(|_| io::Error::other("a thread panicked"))?
+}
+
 /// Run a tool in the network namespace of a process.
 pub fn run_in(pid: u32, tool: &str, words: &[&str]) -> io::Result<()> {
     let network = File::open(format!("/proc/{pid}/ns/net"))?;

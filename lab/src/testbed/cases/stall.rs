@@ -30,9 +30,9 @@ use crate::testbed::part::{Facts, Part, Proof, Setting};
 const BYTES_EACH: u64 = 40 << 10;
 const LEAVE_FREE: u64 = 256 << 20;
 /// A slow round trip must take so many times as long.
-const LEAST_RATIO: f64 = 4.0;
+pub(super) const LEAST_RATIO: f64 = 4.0;
 /// A slow round trip below this causes no problem.
-const QUIET_S: f64 = 0.005;
+pub(super) const QUIET_S: f64 = 0.005;
 /// A round trip that takes so many usual ones was delayed.
 const LATE: f64 = 8.0;
 
@@ -100,12 +100,17 @@ impl Setting for Spec {
 
 fn far_end(draw: &mut Draw, cpu: usize) -> Result<(Actor, String), Trouble> {
     let device = draw.word(6);
-    let far =
-        Order::new(&draw.word(7), Act::FarEnd(FarEnd { device: device.clone(), cpu })).apart().start()?;
-    Ok((far, device))
+    let act = Act::FarEnd(FarEnd { device: device.clone(), cpu, polled: false });
+    Ok((Order::new(&draw.word(7), act).apart().start()?, device))
 }
 
-fn pinger(far: &(Actor, String), cpu: usize, every_ms: u64, draw: &mut Draw) -> Result<Actor, Trouble> {
+/// A process that measures round trips to the far end, on this CPU.
+pub(super) fn pinger(
+    far: &(Actor, String),
+    cpu: usize,
+    every_ms: u64,
+    draw: &mut Draw,
+) -> Result<Actor, Trouble> {
     let net = draw.between(1, 250) as u8;
     let address = |host| Ipv4Addr::new(10, 91, net, host);
     let ping = Ping { to: address(2), every_ns: every_ms.saturating_mul(1_000_000) };
@@ -114,34 +119,40 @@ fn pinger(far: &(Actor, String), cpu: usize, every_ms: u64, draw: &mut Draw) -> 
     let mut pinger = order.start()?;
     let near = End { pid: pinger.pid(), device: draw.word(6), address: address(1) };
     net::cable(&near, &End { pid: far.0.pid(), device: far.1.clone(), address: address(2) })?;
+    net::send_unsplit(&near)?;
     pinger.until_noted(0, Duration::from_secs(20))?;
     Ok(pinger)
 }
 
 impl Stall {
-    fn trips(&self, span: Span) -> Vec<f64> {
-        self.pinger.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9).collect()
-    }
-
-    /// The longest round trip between two reads of the agent, and the median of these: a stall comes with each read, a hiccup of a busy
-    /// host only once.
     fn slow(&self, span: Span) -> f64 {
-        let slices = span.slices(Duration::from_millis(self.spec.read_every_ms.max(1)));
-        median(slices.into_iter().map(|slice| largest(self.trips(slice))))
+        slow(&self.pinger, span, self.spec.read_every_ms)
     }
+}
 
-    /// Time in which a packet was delayed.
-    fn held_up_s(&self, window: Span, usual_s: f64) -> f64 {
-        let (mut until, mut sum) = (window.from, 0);
-        for (sent, ns) in self.pinger.notes(window) {
-            if ns as f64 / 1e9 > usual_s * LATE {
-                let came = sent.saturating_add(ns);
-                sum += came.saturating_sub(sent.max(until));
-                until = until.max(came);
-            }
+/// Round trips that began in a span, in seconds.
+pub(super) fn trips(pinger: &Actor, span: Span) -> Vec<f64> {
+    pinger.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9).collect()
+}
+
+/// The longest round trip in each of these intervals, and the median of these: a stall comes with each of them, a hiccup of a busy host
+/// only once.
+pub(super) fn slow(pinger: &Actor, span: Span, every_ms: u64) -> f64 {
+    let slices = span.slices(Duration::from_millis(every_ms.max(1)));
+    median(slices.into_iter().map(|slice| largest(trips(pinger, slice))))
+}
+
+/// Time in which a packet was delayed.
+pub(super) fn held_up_s(pinger: &Actor, window: Span, usual_s: f64) -> f64 {
+    let (mut until, mut sum) = (window.from, 0);
+    for (sent, ns) in pinger.notes(window) {
+        if ns as f64 / 1e9 > usual_s * LATE {
+            let came = sent.saturating_add(ns);
+            sum += came.saturating_sub(sent.max(until));
+            until = until.max(came);
         }
-        sum as f64 / 1e9
     }
+    sum as f64 / 1e9
 }
 
 impl Part for Stall {
@@ -169,18 +180,18 @@ impl Part for Stall {
         let with = self.slow(window);
         // After the fault is off, one last flush of its changes is still due, up to two seconds later.
         let before = without.first().copied().ok_or("there is no time without the fault")?;
-        let (usual, middle) = (self.slow(before), median(self.trips(before)));
+        let (usual, middle) = (self.slow(before), median(trips(&self.pinger, before)));
         let read = |span: Span| largest(self.agent.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9));
         let what = format!(
             "slow round trip (longest between two reads), s (longest {:.4}, before {:.4}; longest read of its file {:.4}, before {:.4}; middle trip {middle:.5}; {} trips, {} maps)",
-            largest(self.trips(window)),
-            largest(self.trips(before)),
+            largest(trips(&self.pinger, window)),
+            largest(trips(&self.pinger, before)),
             read(window),
             read(before),
-            self.trips(window).len(),
+            trips(&self.pinger, window).len(),
             (self.service.rate(window) * window.length().as_secs_f64()).round(),
         );
-        let held_up = self.held_up_s(window, middle.max(1e-4));
+        let held_up = held_up_s(&self.pinger, window, middle.max(1e-4));
         if self.spec.twin {
             let proof = steady(what, with, usual.max(QUIET_S), LEAST_RATIO);
             return Ok(Facts { proof, lost_s: None, names: self.names() });

@@ -72,6 +72,41 @@ pub fn real_time(priority: i32) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }).map(drop)
 }
 
+/// Bind a thread of this host to a CPU.
+pub fn pin_other(pid: u32, cpu: usize) -> io::Result<()> {
+    // SAFETY: the set is initialised and outlives the call.
+    check(unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu.min(1023), &mut set);
+        libc::sched_setaffinity(pid as libc::pid_t, size_of::<libc::cpu_set_t>(), &set)
+    })
+    .map(drop)
+}
+
+/// include/uapi/linux/ethtool.h: ETHTOOL_SGRO, the device merges packets that it receives.
+pub const MERGE: u32 = 0x2c;
+/// ETHTOOL_STSO: the device takes segments of TCP that it splits.
+pub const SPLIT: u32 = 0x1f;
+/// include/uapi/linux/sockios.h
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// Turn an offload of a device of this thread's network namespace on or off.
+pub fn set_offload(device: &str, which: u32, on: bool) -> io::Result<()> {
+    let socket = whyslow_faults::sys::socket(libc::SOCK_DGRAM)?;
+    // struct ethtool_value
+    let mut value = [which, u32::from(on)];
+    // SAFETY: the request and the value are initialised and outlive the call; ifr_name ends in a zero byte.
+    check(unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().take(15).zip(device.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request)
+    })
+    .map(drop)
+}
+
 /// Set the nice value of this process.
 pub fn nice(value: c_int) -> io::Result<()> {
     // SAFETY: numbers only.

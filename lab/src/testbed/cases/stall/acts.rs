@@ -31,11 +31,13 @@ pub struct Poll {
     pub every_ms: u64,
 }
 
-/// Makes certain CPUs handle its packets.
+/// Makes a CPU handle its packets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FarEnd {
     pub device: String,
     pub cpu: usize,
+    /// By a thread that polls the device (threaded NAPI); else by the receive softirq (RPS).
+    pub polled: bool,
 }
 
 /// Sends an echo request at each tick, whether or not the last one was answered, and records each round trip.
@@ -92,14 +94,37 @@ impl FarEnd {
         // Our /sys must show the network namespace of this process.
         sys::own_sysfs()?;
         pen.ready();
-        let mask = Path::new("/sys/class/net").join(&self.device).join("queues/rx-0/rps_cpus");
-        while fs::write(&mask, format!("{:x}", 1_u64 << self.cpu.min(63))).is_err() {
+        while self.give_to_cpu().is_err() {
             std::thread::sleep(Duration::from_millis(5));
         }
         loop {
             std::thread::park();
         }
     }
+
+    /// An error until the device is there and up.
+    fn give_to_cpu(&self) -> io::Result<()> {
+        let device = Path::new("/sys/class/net").join(&self.device);
+        if !self.polled {
+            let mask = format!("{:x}", 1_u64 << self.cpu.min(63));
+            return fs::write(device.join("queues/rx-0/rps_cpus"), mask);
+        }
+        // A veth has a NAPI only where it may merge packets (drivers/net/veth.c, veth_set_features, since v5.13).
+        sys::set_offload(&self.device, sys::MERGE, true)?;
+        fs::write(device.join("threaded"), "1")?;
+        let thread = polling_thread(&self.device).ok_or(io::ErrorKind::NotFound)?;
+        sys::pin_other(thread, self.cpu)
+    }
+}
+
+/// net/core/dev.c, napi_kthread_create: "napi/DEVICE-ID".
+fn polling_thread(device: &str) -> Option<u32> {
+    let prefix = format!("napi/{device}-");
+    let is_it = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with(&prefix))
+    };
+    let all = fs::read_dir("/proc").ok()?.flatten();
+    all.filter_map(|one| one.file_name().to_str()?.parse().ok()).find(is_it)
 }
 
 impl Ping {
