@@ -105,11 +105,23 @@ pub struct StallCulprit {
     /// The file of that call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The function at work: the kernel's, where it was seen in the stall.
+    /// The kernel function at work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// Kernel functions there, innermost first, of the longest stall.
     pub stack: Vec<String>,
+}
+
+impl StallAccount {
+    /// What happened, as the end of a sentence: ": css_rstat_flush in read(memory.stat)"; empty where it is not known.
+    #[must_use]
+    pub fn work(&self) -> String {
+        match (&self.thread, &self.culprit) {
+            (Some(thread), _) => format!(": {thread} was ready to poll and did not run"),
+            (None, Some(culprit)) => culprit.work(),
+            (None, None) => String::new(),
+        }
+    }
 }
 
 impl StallCulprit {
@@ -123,9 +135,7 @@ impl StallCulprit {
         }
     }
 
-    /// Its work, as the end of a sentence: ": css_rstat_flush in read(memory.stat)"; empty where it is not known.
-    #[must_use]
-    pub fn work(&self) -> String {
+    fn work(&self) -> String {
         let file = self.file.as_deref().unwrap_or_default();
         let call = self.call.as_ref().map(|call| format!("{call}({file})"));
         let parts = [self.function.clone().filter(|_| self.pid > 0), call];

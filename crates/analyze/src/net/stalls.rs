@@ -49,6 +49,8 @@ struct Told {
     /// When it was over.
     at_ns: u64,
     ns: u64,
+    /// Of that, what no other stall of this CPU has.
+    new_ns: u64,
     thread: Option<String>,
     culprit: Result<StallCulprit, String>,
 }
@@ -62,7 +64,7 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
             Err(why) => (None, Some(why)),
         };
         let cause = culprit.clone().map(|one| StallCulprit { stack: Vec::new(), ..one });
-        let key = (one.cpu, one.kind, cause, unknown.clone(), one.thread.clone());
+        let key = (one.cpu, one.kind, cause, unknown.clone());
         let ns = Duration::from_nanos(one.ns);
         let at = Duration::from_nanos(one.at_ns.saturating_sub(one.ns));
         let sum = by_cause.entry(key).or_insert_with(|| StallAccount {
@@ -72,19 +74,21 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
             total: Duration::ZERO,
             worst: Duration::ZERO,
             at,
-            thread: one.thread,
+            thread: None,
             culprit: None,
             unknown,
         });
-        sum.count = sum.count.saturating_add(1);
-        sum.total = sum.total.saturating_add(ns);
-        if sum.culprit.is_none() || ns > sum.worst {
-            sum.culprit = culprit;
+        sum.count = sum.count.saturating_add(u64::from(one.new_ns > 0));
+        sum.total = sum.total.saturating_add(Duration::from_nanos(one.new_ns));
+        if sum.worst.is_zero() || ns > sum.worst {
+            (sum.culprit, sum.thread) = (culprit, one.thread);
         }
         (sum.worst, sum.at) = (sum.worst.max(ns), sum.at.min(at));
     }
     let mut all: Vec<StallAccount> = by_cause.into_values().collect();
     doubt_stolen(&mut all, &Stolen::of(ev.recording()));
+    // Waits of threads that others' waits hold.
+    all.retain(|one| one.count > 0);
     all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.at, a.cpu).cmp(&(b.at, b.cpu))));
     all
 }
@@ -102,7 +106,8 @@ fn of_softirqs(ev: &Evidence<'_>) -> Vec<Told> {
         // However the packets were kept out: while it lasted, the CPU took no interrupts.
         let kind = if gap.is_some() { StallKind::IrqsOff } else { kind };
         let culprit = culprit(ev, &gaps, gap, kind, stall);
-        Some(Told { cpu: stall.cpu, kind, at_ns: stall.at_ns, ns: stall.ns, thread: None, culprit })
+        let (cpu, at_ns, ns) = (stall.cpu, stall.at_ns, stall.ns);
+        Some(Told { cpu, kind, at_ns, ns, new_ns: ns, thread: None, culprit })
     };
     stalls.iter().filter_map(told).collect()
 }
@@ -256,12 +261,9 @@ fn deferred(
 
 /// A thread with no more right to the CPU than ksoftirqd, in code that the scheduler may stop at any time: its own.
 fn took_turns(ev: &Evidence<'_>, rows: &[&StallSeen]) -> bool {
-    let pid = rows.first().map_or(0, |row| row.pid);
-    is_ordinary(ev, pid) && rows.iter().all(|row| row.syscall.is_none() && interrupted(row).is_empty())
-}
-
-fn is_ordinary(ev: &Evidence<'_>, pid: u32) -> bool {
-    ev.task(pid).is_none_or(|task| !task.is_real_time() && task.weight <= NICE_0)
+    let task = rows.first().and_then(|row| ev.task(row.pid));
+    let is_ordinary = task.is_none_or(|task| !task.is_real_time() && task.weight <= NICE_0);
+    is_ordinary && rows.iter().all(|row| row.syscall.is_none() && interrupted(row).is_empty())
 }
 
 /// A tick has stopped a softirq there: by the CPU's count, or by its stack where the place of that count is not known.

@@ -29,7 +29,7 @@ pub const RULE: Rule = Rule {
     how: "The time from the raise of the receive softirq to its entry, the interrupts that came late just before it, the polls that \
           took long, and the time in which a polling thread was ready and did not run, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
           function that keeps interrupts off is named if three gaps or more ended in it (rule irqs-off). Ordinary threads that take \
-          turns with ksoftirqd or a polling thread are not. Counterfactual: no such stall; time lost = the time in which \
+          turns with ksoftirqd or a polling thread (below 50 ms) are not. Counterfactual: no such stall; time lost = the time in which \
           packets waited.",
     limits: "Packets of busy polling have no softirq, and how long packets wait in a queue behind others is not seen. With interrupts off, \
              the time counts from the moment at which a timer was due, not from the arrival of the packet. A CPU with very many softirqs is \
@@ -98,13 +98,16 @@ fn shared(one: Option<String>, other: &Option<String>) -> Option<String> {
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let accounts = all(ev)?;
+    ev.stalls()?;
+    ev.gaps()?;
+    let accounts = accounts(ev);
     let mut found = mechanisms(ev, &accounts);
     found.retain(|stalled| is_worth_it(ev, stalled.total(), stalled.worst()));
     found.sort_by_key(|stalled| std::cmp::Reverse(stalled.total()));
     let mut told: Vec<Finding> = found.iter().filter_map(|stalled| finding(ev, stalled)).collect();
     super::first_few(&mut told, MOST);
-    match untold(ev, &accounts, &found).or_else(|| queued(ev)) {
+    let unknown = || polling_threads::are_known(ev).err();
+    match untold(ev, &accounts, &found).or_else(|| queued(ev)).or_else(unknown) {
         Some(missing) if told.is_empty() => return Err(missing),
         Some(missing) => told.push(Finding::cannot_tell(RULE.id, missing)),
         None if told.is_empty() && is_blind(ev) => {
@@ -114,17 +117,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         None => {}
     }
     Ok(told)
-}
-
-/// The stalls. Polling threads are known by their timelines.
-fn all(ev: &Evidence<'_>) -> Result<Vec<StallAccount>, Missing> {
-    ev.stalls()?;
-    ev.gaps()?;
-    if polling_threads::are_there(ev) {
-        ev.spans()?;
-        ev.runs()?;
-    }
-    Ok(accounts(ev))
 }
 
 /// A receive softirq that hardly rests leaves packets in queues, behind others: how long they wait there is not seen.
@@ -215,14 +207,16 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
     let also = others.first().map_or_else(String::new, |(one, other)| {
         format!("; {} did the same for {}", other.named(), seconds(one.total))
     });
-    let (who, work) = (culprit.named(), culprit.work());
+    let who = culprit.named();
+    // What all its stalls share.
+    let work = StallAccount { culprit: Some(culprit.clone()), ..one.clone() }.work();
     let victim = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
     let mut found = Finding::cause(RULE.id, victim, stalled.total())
         .titled(format!("{who} kept the packets of CPU {cpu} waiting {often}{work}{also}"))
         .share_of(ev.window())
         .raw_wait(stalled.total())
         .by(accused(culprit))
-        .check("each stall, with the kernel stack there", "whyslow net --watch --for 30s");
+        .check("each stall, with what ran there", "whyslow net --watch --for 30s");
     found.chain = stalled.0.iter().take(MOST).map(|(one, culprit)| hop(one, culprit)).collect();
     if one.kind == StallKind::IrqsOff {
         found.overlaps = vec!["irqs-off".to_owned()];
@@ -235,7 +229,7 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
         (0, _) => found,
         (pid, _) => {
             let found = found.check("its kernel stack", command!("cat /proc/{}/stack", pid));
-            less_often(ev, found, culprit)
+            less_often(ev, found, one, culprit)
         }
     };
     let found = if ev.recording().meta.cpus > 1 { apart(ev, found, one, culprit) } else { found };
@@ -258,8 +252,14 @@ fn is_kernel_thread(ev: &Evidence<'_>, culprit: &StallCulprit) -> bool {
     ev.task(culprit.pid).is_some_and(|task| task.kthread)
 }
 
-fn less_often(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Finding {
+fn less_often(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit: &StallCulprit) -> Finding {
     let who = &culprit.who;
+    let found = match &one.thread {
+        Some(thread) => found.advice(format!(
+            "give {thread} a higher real-time priority than {who} has (chrt -f -p; undo: the policy and priority that chrt -p shows now)"
+        )),
+        None => found,
+    };
     match culprit.file.as_deref().filter(|_| culprit.call.as_deref() == Some("read")) {
         Some(file) => found.advice(format!("let {who} read {file} less often (its interval; undo: the old one)")),
         None if is_kernel_thread(ev, culprit) => found,
@@ -276,7 +276,7 @@ fn apart(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit: &StallC
     let who = &culprit.who;
     let packets = match &one.thread {
         Some(thread) => {
-            format!("{thread}, which polls the device, off this CPU (taskset; undo: the mask as it was)")
+            format!("{thread} off its CPU (taskset; undo: the mask as it was)")
         }
         None => "the packets off its CPU (/proc/irq/NUMBER/smp_affinity, rps_cpus; undo: the old masks)"
             .to_owned(),
@@ -321,9 +321,13 @@ fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
 
 /// Some stalls leave no trace where hooks were removed.
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let longest = all(ev)?.iter().map(|one| one.worst).max();
+    ev.stalls()?;
+    ev.gaps()?;
+    ev.cpus()?;
+    polling_threads::are_known(ev)?;
+    let longest = accounts(ev).iter().map(|one| one.worst).max();
     let lacks_polls = ev.recording().missing.iter().any(|note| note.missing.what() == LONG_POLLS);
-    if is_blind(ev) || lacks_polls || queued(ev).is_some() {
+    if is_blind(ev) || lacks_polls || queued(ev).is_some() || polling_threads::may_be_late_otherwise(ev) {
         return Ok(None);
     }
     let evidence = match longest {

@@ -19,6 +19,7 @@ fn host(stalls: Vec<Stall>, gaps: Vec<Gap>) -> Recording {
     let mut rec = fixture::host();
     rec.tables.tasks = Some(vec![task(9, "agent"), task(30, "kworker/u8:1"), task(8, "player")]);
     (rec.tables.stalls, rec.tables.gaps) = (Some(stalls), Some(gaps));
+    rec.tables.cpus = Some(vec![]);
     rec
 }
 
@@ -265,7 +266,8 @@ fn before_a_polling_thread() -> Recording {
     let mut rec = host(vec![], vec![]);
     let tasks = rec.tables.tasks.iter_mut().flatten();
     tasks.filter(|task| task.pid == 8).for_each(|task| task.policy = 1);
-    let polls = Task { pid: 20, tgid: 20, comm: "napi/eth0-1".into(), kthread: true, ..Task::default() };
+    let bound = Task { allowed: "1".into(), allowed_count: 1, ..Task::default() };
+    let polls = Task { pid: 20, tgid: 20, comm: "napi/eth0-1".into(), kthread: true, ..bound };
     rec.tables.tasks.as_mut().unwrap().push(polls);
     let wait = |at: u64| Span {
         pid: 20,
@@ -289,15 +291,14 @@ fn fires_when_a_thread_runs_before_a_polling_thread() {
     let [found] = &told(&rec)[..] else { panic!("one thread is one finding") };
     assert_eq!(
         found.title,
-        "player (pid 8) kept the packets of CPU 1 waiting for 80 ms, 2 times, worst 40 ms"
+        "player (pid 8) kept the packets of CPU 1 waiting for 80 ms, 2 times, worst 40 ms: napi/eth0-1 (pid 20) was ready to poll and \
+         did not run"
     );
     assert_eq!((found.lost, found.chain[0].reason), (Some(Duration::from_millis(80)), Reason::Running));
     let advice: Vec<&str> = found.fixes.iter().map(|fix| fix.text.as_str()).collect();
-    assert!(advice[0].starts_with("give player ordinary priority (chrt -o -p 0 8;"), "{advice:?}");
-    assert!(
-        advice[1].contains("or napi/eth0-1 (pid 20), which polls the device, off this CPU"),
-        "{advice:?}"
-    );
+    assert!(advice[0].starts_with("give napi/eth0-1 (pid 20) a higher real-time priority than player has"));
+    assert!(advice[1].starts_with("give player ordinary priority (chrt -o -p 0 8;"), "{advice:?}");
+    assert!(advice[2].contains("or napi/eth0-1 (pid 20) off its CPU"), "{advice:?}");
     assert_eq!(
         rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence,
         "packets waited for their CPU for 40 ms at most"
@@ -309,7 +310,12 @@ fn cannot_tell_of_a_polling_thread_without_timelines() {
     let mut rec = before_a_polling_thread();
     rec.tables.spans = None;
     assert!(check(&Evidence::of(&rec)).is_err() && rules_out(&Evidence::of(&rec)).is_err());
+    // Other stalls are told all the same.
+    rec.tables.stalls = deferred(60).tables.stalls;
+    let kinds: Vec<Kind> = told(&rec).iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [Kind::Cause, Kind::CannotTell]);
     // Where no thread polls, they are not asked for.
+    rec.tables.stalls = Some(vec![]);
     rec.tables.tasks.as_mut().unwrap().retain(|task| task.pid != 20);
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
     assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());

@@ -48,7 +48,7 @@ pub(super) fn headline(stall: &StallAccount) -> String {
     let often = format!("for {total}, {}, worst {worst}", times(stall.count));
     match &stall.culprit {
         Some(culprit) => {
-            format!("{} kept CPU {} from its packets {often}{}", culprit.named(), stall.cpu, culprit.work())
+            format!("{} kept CPU {} from its packets {often}{}", culprit.named(), stall.cpu, stall.work())
         }
         None => format!("CPU {} left its packets waiting {often}; the culprit is not known", stall.cpu),
     }

@@ -1,5 +1,6 @@
 //! Packets wait because a real-time thread has the CPU of the thread that polls their device (threaded NAPI). In the healthy form the receive
-//! softirq handles the packets: the real-time thread does the same, and an interrupt stops it.
+//! softirq handles the packets, and an interrupt stops the real-time thread; or that thread has another CPU, where a still more urgent one
+//! sends the packets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,9 +33,12 @@ pub struct Spec {
     /// ... at this interval.
     every_ms: u64,
     cpu: usize,
-    /// The same load without the fault.
+    /// The same load without the fault: the receive softirq handles the packets.
     #[serde(default)]
     twin: bool,
+    /// ... or the real-time thread has another CPU.
+    #[serde(default)]
+    elsewhere: bool,
 }
 
 /// Computes without a break at each tick.
@@ -59,7 +63,7 @@ impl Setting for Spec {
         let far = (Order::new(&draw.word(7), act).apart().start()?, device);
         let pinger = pinger(&far, other, PACKET_EVERY_MS, draw)?;
         let act = Act::Hog(Hog { for_ms: self.for_ms, every_ms: self.every_ms });
-        let mut hog = Order::new(&self.by, act).on(self.cpu);
+        let mut hog = Order::new(&self.by, act).on(if self.elsewhere { other } else { self.cpu });
         hog.real_time = Some(PRIORITY);
         Ok(Box::new(Polling { spec: self.clone(), hog: hog.start()?, pinger, _far: far.0 }))
     }
@@ -103,7 +107,7 @@ impl Part for Polling {
             trips(&self.pinger, window).len()
         );
         let (with, usual) = (slow(window), slow(before).max(QUIET_S));
-        if self.spec.twin {
+        if self.spec.twin || self.spec.elsewhere {
             let proof = steady(what, with, usual, LEAST_RATIO);
             return Ok(Facts { proof, lost_s: None, names: self.names() });
         }

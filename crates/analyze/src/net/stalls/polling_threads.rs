@@ -4,14 +4,17 @@
 
 use std::collections::BTreeMap;
 
+use whyslow_model::Missing;
 use whyslow_model::stall::{StallCulprit, StallKind, StallSeen};
+use whyslow_model::table::Task;
 use whyslow_model::timeline::{Run, Span};
 
-use super::{A_TURN, Told, is_ordinary, of_thread};
+use super::{A_TURN, Told, of_thread};
 use crate::Evidence;
 
-/// net/core/dev.c, napi_kthread_create, since v5.12: "napi/DEVICE-ID".
-const NAME: &str = "napi/";
+/// net/core/dev.c: "napi/DEVICE-ID" (napi_kthread_create, since v5.12), and "backlog_napi/CPU" for packets that other CPUs hand over
+/// (with PREEMPT_RT or thread_backlog_napi, since v6.10).
+const NAMES: [&str; 2] = ["napi/", "backlog_napi/"];
 /// A shorter wait is no stall: as of softirqs.
 const STALL: u64 = 5_000_000;
 /// A thread that had the CPU for less of the wait did not keep the others out.
@@ -19,72 +22,110 @@ const MOST: f64 = 0.5;
 /// Runs that are looked at: only invalid rows need more.
 const LOOKS: usize = 4_000_000;
 
-/// Whether threads poll devices here, so that their timelines must be known.
-pub(crate) fn are_there(ev: &Evidence<'_>) -> bool {
-    let tasks = ev.recording().tables.tasks.iter().flatten();
-    tasks.into_iter().any(|task| task.kthread && task.comm.starts_with(NAME))
+fn polls(task: &Task) -> bool {
+    task.kthread && NAMES.iter().any(|name| task.comm.starts_with(name))
 }
 
-/// Their waits. Where several of them wait for one CPU, that is one stall.
+fn polling<'r>(ev: &Evidence<'r>) -> BTreeMap<u32, &'r Task> {
+    let tasks = ev.recording().tables.tasks.iter().flatten().filter(|task| polls(task));
+    tasks.map(|task| (task.pid, task)).collect()
+}
+
+/// How long it was ready for a CPU at the end of this row.
+fn ready_ns(span: &Span) -> u64 {
+    span.to_ns.saturating_sub(span.woken_ns)
+}
+
+/// Why waits of such threads may not be known; without such threads all are. Rows that had no room leave the thread's longest wait behind.
+pub(crate) fn are_known(ev: &Evidence<'_>) -> Result<(), Missing> {
+    let threads = polling(ev);
+    if threads.is_empty() {
+        return Ok(());
+    }
+    ev.runs()?;
+    let mut longest: BTreeMap<u32, u64> = BTreeMap::new();
+    for span in ev.spans()? {
+        let most = longest.entry(span.pid).or_default();
+        *most = ready_ns(span).max(*most);
+    }
+    let is_lost = |task: &&Task| {
+        let seen = longest.get(&task.pid).copied().unwrap_or(0);
+        task.unseen || task.runnable_worst_ns >= STALL && task.runnable_worst_ns / 2 > seen
+    };
+    match threads.into_values().find(is_lost) {
+        None => Ok(()),
+        Some(task) => {
+            let what =
+                format!("how long {} (pid {}), which polls a network device, waited", task.comm, task.pid);
+            Err(Missing::unclear(what, "rows of its timeline were dropped"))
+        }
+    }
+}
+
+/// What delays packets of such threads and is no wait for a CPU: a poll that takes long, or interrupts that are off.
+pub(crate) fn may_be_late_otherwise(ev: &Evidence<'_>) -> bool {
+    let threads = polling(ev);
+    let runs = ev.runs().unwrap_or_default().iter();
+    let mut long = runs.filter(|run| run.to_ns.saturating_sub(run.from_ns) >= STALL);
+    let mut gaps = ev.gaps().unwrap_or_default().iter();
+    !threads.is_empty() && (gaps.any(|gap| gap.ns >= STALL) || long.any(|run| threads.contains_key(&run.pid)))
+}
+
+/// Their waits, in order of time.
 pub(super) fn stalls(ev: &Evidence<'_>) -> Vec<Told> {
-    if !are_there(ev) {
+    let threads = polling(ev);
+    if threads.is_empty() {
         return Vec::new();
     }
     let mut runs = Runs::of(ev);
-    let waits = merged(waits(ev));
-    waits.into_iter().map(|wait| told(ev, &mut runs, &wait)).collect()
-}
-
-/// A thread is ready for a CPU that others have.
-struct Wait<'r> {
-    cpu: u32,
-    from: u64,
-    to: u64,
-    first: &'r Span,
-}
-
-fn waits<'r>(ev: &Evidence<'r>) -> Vec<Wait<'r>> {
-    let spans = ev.spans().unwrap_or_default().iter();
-    let polls =
-        |span: &Span| span.comm.starts_with(NAME) && ev.task(span.pid).is_some_and(|task| task.kthread);
-    let of = |span: &'r Span| Wait { cpu: span.cpu, from: span.woken_ns, to: span.to_ns, first: span };
-    let long = spans.filter(|span| span.to_ns.saturating_sub(span.woken_ns) >= STALL);
-    long.filter(|span| polls(span)).map(of).collect()
-}
-
-fn merged(mut waits: Vec<Wait<'_>>) -> Vec<Wait<'_>> {
-    waits.sort_by_key(|wait| (wait.cpu, wait.from));
-    let mut all: Vec<Wait<'_>> = Vec::new();
-    for wait in waits {
-        match all.last_mut().filter(|last| last.cpu == wait.cpu && wait.from < last.to) {
-            Some(last) => last.to = last.to.max(wait.to),
-            None => all.push(wait),
+    let mut last: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut all: Vec<Told> = Vec::new();
+    for span in ev.spans().unwrap_or_default() {
+        let Some(thread) = threads.get(&span.pid) else { continue };
+        let before = last.insert(span.pid, span.cpu);
+        if ready_ns(span) >= STALL {
+            all.push(told(ev, &mut runs, thread, span, before));
         }
     }
+    counted_once(&mut all);
     all
 }
 
-fn told(ev: &Evidence<'_>, runs: &mut Runs<'_>, wait: &Wait<'_>) -> Told {
-    let ns = wait.to.saturating_sub(wait.from);
-    let thread = format!("{} (pid {})", wait.first.comm, wait.first.pid);
-    let culprit = match runs.most(wait.cpu, wait.from, wait.to) {
-        Some((pid, had)) if had as f64 > MOST * ns as f64 => of_runner(ev, pid, ns),
-        _ => Err("no one task had this CPU for most of the time".to_owned()),
-    };
-    Told { cpu: wait.cpu, kind: StallKind::Thread, at_ns: wait.to, ns, thread: Some(thread), culprit }
+/// Threads that wait together lose the same time.
+fn counted_once(all: &mut [Told]) {
+    all.sort_by_key(|one| (one.cpu, one.at_ns.saturating_sub(one.ns)));
+    let mut until: BTreeMap<u32, u64> = BTreeMap::new();
+    for one in all {
+        let last = until.entry(one.cpu).or_default();
+        one.new_ns = one.at_ns.saturating_sub((*last).max(one.at_ns.saturating_sub(one.ns)));
+        *last = one.at_ns.max(*last);
+    }
 }
 
-/// The thread that ran, with the function that it ran most in the window.
-fn of_runner(ev: &Evidence<'_>, pid: u32, ns: u64) -> Result<StallCulprit, String> {
-    if is_ordinary(ev, pid) && ns < A_TURN {
-        return Err("the polling thread took turns with ordinary threads: this CPU is full".to_owned());
-    }
+fn told(ev: &Evidence<'_>, runs: &mut Runs<'_>, thread: &Task, span: &Span, before: Option<u32>) -> Told {
+    let ns = ready_ns(span);
+    // A row has the CPU that the thread got; an open one the last that it had, if it had any.
+    let bound = thread.allowed.trim().parse().ok().filter(|_| thread.allowed_count == 1);
+    let cpu = bound.unwrap_or(span.cpu);
+    let is_there = bound.is_some() || !span.open && before == Some(cpu);
+    let culprit = match runs.most(cpu, span.woken_ns, span.to_ns) {
+        _ if !is_there => Err("the polling thread may have waited for another CPU before".to_owned()),
+        Some((pid, had)) if had as f64 > MOST * ns as f64 => of_runner(ev, thread, pid, ns),
+        _ => Err("no one task is known to have had this CPU for most of the time".to_owned()),
+    };
+    let named = Some(format!("{} (pid {})", thread.comm, thread.pid));
+    Told { cpu, kind: StallKind::Thread, at_ns: span.to_ns, ns, new_ns: ns, thread: named, culprit }
+}
+
+/// The thread that ran. A limit on real-time tasks (sched_rt_runtime_us) takes 50 ms of a second from them.
+fn of_runner(ev: &Evidence<'_>, waits: &Task, pid: u32, ns: u64) -> Result<StallCulprit, String> {
     let Some(task) = ev.task(pid) else { return Err("the task that ran there is not known".to_owned()) };
+    if !task.is_real_time() && (ns < A_TURN || waits.is_real_time()) {
+        let why = if waits.is_real_time() { "a limit on real-time tasks looks" } else { "turns look" };
+        return Err(format!("an ordinary thread ran there: {why} the same"));
+    }
     let ran = StallSeen { pid, tgid: task.tgid, comm: task.comm.clone(), ..StallSeen::default() };
-    let culprit = of_thread(ev, &ran, &[&ran])?;
-    let most = ev.on_cpu().did(pid).into_iter().next().filter(|(_, share)| *share > MOST);
-    let function = most.and_then(|(doing, _)| doing.function().map(str::to_owned));
-    Ok(StallCulprit { function, ..culprit })
+    of_thread(ev, &ran, &[&ran])
 }
 
 /// Runs of tasks by CPU, in order of their ends.
