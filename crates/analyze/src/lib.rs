@@ -62,6 +62,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
         stalls: net::stalls::accounts(&ev),
+        pings: net::pings::account(&ev),
         calls: stacks::calls::calls(recording),
         slow_calls: stacks::calls::slow_calls(recording),
         about: None,

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::ping::PingAccount;
 use crate::resource::Resource;
 use crate::stall::StallAccount;
 use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
@@ -69,6 +70,9 @@ pub struct Document {
     /// Packets that waited for their CPU for 5 ms or more, by CPU and cause; the longest time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stalls: Vec<StallAccount>,
+    /// Answers of the host that was asked; only with `whyslow net TARGET`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pings: Option<PingAccount>,
     /// System calls of the watched tasks by file, the most expensive first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallAccount>,
@@ -85,6 +89,12 @@ pub struct Document {
 }
 
 impl Document {
+    /// A host was asked, and nothing else was looked at.
+    #[must_use]
+    pub fn is_of_pings_alone(&self) -> bool {
+        self.pings.is_some() && self.account.cpu.is_none() && self.account.by_state.is_empty()
+    }
+
     /// Why nothing is known of what the tasks did; `None`: they were seen, or what was recorded are files alone.
     #[must_use]
     pub fn why_unseen(&self) -> Option<String> {

@@ -14,6 +14,7 @@ mod latency;
 mod missing;
 pub mod napi;
 mod pattern;
+pub mod ping;
 mod probe;
 mod recording;
 pub mod resource;

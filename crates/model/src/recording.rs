@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ping::Pinged;
 use crate::table::Tables;
 use crate::timeline::Watched;
 use crate::{Missing, MissingNote, Probe, pattern};
@@ -51,6 +52,9 @@ pub struct Meta {
     pub interrupted: bool,
     /// The tasks that the trace followed in detail; `None`: the whole host.
     pub watched: Option<Watched>,
+    /// The host that was asked, by the rows of `Tables::pings`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinged: Option<Pinged>,
 }
 
 /// One kernel file as it was.

@@ -135,7 +135,9 @@ impl StallCulprit {
         }
     }
 
-    fn work(&self) -> String {
+    /// As [`StallAccount::work`].
+    #[must_use]
+    pub fn work(&self) -> String {
         let file = self.file.as_deref().unwrap_or_default();
         let call = self.call.as_ref().map(|call| format!("{call}({file})"));
         let parts = [self.function.clone().filter(|_| self.pid > 0), call];

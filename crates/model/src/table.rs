@@ -11,6 +11,7 @@ pub use crate::group::{Group, User};
 pub use crate::io_file::{IoFile, IoOf};
 pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
 pub use crate::napi::{Poll, Socket};
+pub use crate::ping::Ping;
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
 pub use crate::stall::{Stall, StallSeen};
@@ -84,6 +85,8 @@ pub struct Tables {
     pub irq_latencies: Option<Vec<IrqLatency>>,
     /// One row each time that packets waited long for their CPU.
     pub stalls: Option<Vec<Stall>>,
+    /// One row a request to another host (`whyslow net TARGET`), in the order in which they were sent.
+    pub pings: Option<Vec<Ping>>,
     /// One row a block of user code in which a thread was met often, with the code.
     pub spins: Option<Vec<Spin>>,
 }

@@ -19,6 +19,7 @@ mod mutex_owner;
 mod open_files;
 mod perf_event;
 mod pid_map;
+pub mod ping;
 pub mod priority;
 mod probes;
 mod record;
@@ -37,7 +38,7 @@ pub use budget::{OverBudget, OwnBudget};
 pub use doctor::{Capability, claim, doctor};
 pub use host::{monotonic_ns, process_cpu_ns};
 pub use pid_map::why_ambiguous;
-pub use record::{Follow, Observer, Plan, record};
+pub use record::{Asking, Follow, Observer, Plan, record, record_pings};
 
 #[cfg(test)]
 #[path = "../build/constants.rs"]

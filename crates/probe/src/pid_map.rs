@@ -162,6 +162,7 @@ impl Numbers {
             gaps,
             irq_latencies: _,
             stalls,
+            pings: _,
             spins: _, // as samples
         } = tables;
         for task in tasks.iter_mut().flatten() {

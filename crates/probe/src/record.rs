@@ -11,6 +11,10 @@ use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 
+mod pings;
+
+pub use pings::{Asking, record_pings};
+
 use crate::budget::OwnBudget;
 use crate::cost;
 use crate::files::{Files, Moment, RawFiles};
@@ -49,6 +53,8 @@ pub struct Plan {
     pub watches_packets: bool,
     /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
     pub all_cpus: bool,
+    /// Ask this host meanwhile: the window is over when it has been asked.
+    pub asking: Option<Asking>,
 }
 
 /// Processes that are followed in detail: their system calls, and waits of 100 us.
@@ -102,13 +108,15 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     probes.count(&mut seen.missing);
     probes.measure(plan, &mut seen.missing);
     observer.begun(began);
-    let interrupted = wait_out(plan, began, stop, observer, &mut |at, second| {
+    let mut notes = Vec::new();
+    let asked = pings::ask(plan, (began, start_ns), stop, observer, &mut notes, &mut |at, second| {
         let more = probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
         }
         more
     });
+    seen.missing.append(&mut notes);
     let window = began.elapsed();
     observer.ended();
     observer.step(c"reading the probes' results");
@@ -127,6 +135,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         Window { start_ns, ns: window.as_nanos() as u64 },
         &mut seen.missing,
     );
+    tables.pings = asked.rows;
     groups::note(&plan.root, &mut tables, &mut seen.missing);
     files.note_limited(tables.cgroups.as_deref().unwrap_or_default());
     observer.step(c"reading files that may block");
@@ -144,8 +153,9 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         own_rss_bytes: spent.rss_bytes,
         own_bpf_ns,
         lost_events,
-        interrupted,
+        interrupted: asked.interrupted,
         watched,
+        pinged: asked.pinged,
         ..host::facts(&plan.root)
     };
     Recording { meta, snapshots: seen.snapshots, tables, missing: once_each(seen.missing), torn: None }
@@ -198,11 +208,12 @@ fn strangers(tasks: usize) -> Option<MissingNote> {
     (tasks > 0).then(|| Missing::skipped(what, why()).into())
 }
 
-/// Wait until the window is over or `stop` is set; true if stopped.
+/// Wait until the window is over or `stop` is set; true if stopped. `is_over`: what ends the window instead of its length.
 fn wait_out(
     plan: &Plan,
     began: Instant,
     stop: &AtomicBool,
+    is_over: Option<&dyn Fn() -> bool>,
     observer: &mut dyn Observer,
     beat: &mut dyn FnMut(Duration, bool) -> bool,
 ) -> bool {
@@ -211,7 +222,7 @@ fn wait_out(
     observer.left(window);
     loop {
         let at = began.elapsed();
-        if at >= window {
+        if is_over.map_or(at >= window, |is_over| is_over()) {
             return false;
         }
         if stop.load(Ordering::Relaxed) {
@@ -224,7 +235,8 @@ fn wait_out(
         }
         observer.step(c"looking");
         let more = beat(at, second);
-        let rest = if more { Duration::ZERO } else { BEAT.min(window.saturating_sub(began.elapsed())) };
+        let left = if is_over.is_some() { BEAT } else { window.saturating_sub(began.elapsed()) };
+        let rest = if more { Duration::ZERO } else { BEAT.min(left) };
         if nap(rest, plan.ends_with) {
             return false;
         }

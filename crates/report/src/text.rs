@@ -12,6 +12,7 @@ mod chain;
 mod cpus;
 mod finding;
 mod lock;
+mod ping;
 mod resources;
 mod rest;
 mod screen;
@@ -19,6 +20,7 @@ mod stall;
 mod wall;
 
 use whyslow_model::chain::WallAccount;
+use whyslow_model::ping::PingAccount;
 use whyslow_model::{Document, Finding, Kind, Probe, counted, seconds};
 
 use crate::Style;
@@ -34,8 +36,15 @@ const IN_CHAINS: usize = 20;
 /// The document as text: with watched tasks their wall time, else the exam.
 #[must_use]
 pub fn text(document: &Document, style: &Style) -> String {
+    if document.is_of_pings_alone() {
+        return pings(document, style);
+    }
     let mut page = Page::new(style);
     when(&mut page, document);
+    if let Some(pings) = &document.pings {
+        asked(&mut page, pings, style);
+        page.gap();
+    }
     match &document.wall {
         Some(wall) => watched(&mut page, document, wall, style),
         None if style.verbose => exam(&mut page, document, style),
@@ -76,6 +85,26 @@ pub fn locks(document: &Document, style: &Style) -> String {
     lock::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);
     page.finish()
+}
+
+/// The answers of a host that was asked, and the packets that waited for their CPU here meanwhile.
+#[must_use]
+pub fn pings(document: &Document, style: &Style) -> String {
+    let Some(pings) = &document.pings else { return stalls(document, style) };
+    let mut page = Page::new(style);
+    when(&mut page, document);
+    asked(&mut page, pings, style);
+    if pings.unwatched.is_none() {
+        stall::section(&mut page, document, style);
+    }
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+fn asked(page: &mut Page, pings: &PingAccount, style: &Style) {
+    let (answer, ink) = ping::headline(pings);
+    page.tell("", 0, &answer, ink);
+    ping::section(page, pings, style);
 }
 
 /// The packets that waited for their CPU.

@@ -7,7 +7,7 @@ use whyslow_model::shell::Command;
 use whyslow_model::wait::{Deed, Detail, IoAbout, Mismatch, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, cpus, json, json_line, locks, stalls, text};
+use whyslow_report::{Style, chains, cpus, json, json_line, locks, pings, stalls, text};
 
 /// Names as processes choose them: any characters, many of them those that a terminal obeys.
 fn name() -> impl Strategy<Value = String> {
@@ -125,6 +125,15 @@ fn watched_with(names: &[String]) -> Document {
             culprit.stack = vec![name(), name()];
         }
     }
+    let mut pings = sample::waits::pings();
+    (pings.target, pings.address, pings.how) = (name(), name(), name());
+    (pings.notes, pings.unwatched) = (vec![name()], None);
+    pings.not_sent.iter_mut().for_each(|refused| refused.error = name());
+    for explained in &mut pings.explained {
+        explained.unknown = explained.unknown.as_ref().map(|_| name());
+        explained.culprit.clone_from(&doc.stalls[0].culprit);
+    }
+    doc.pings = Some(pings);
     for call in &mut doc.calls {
         (call.syscall, call.path) = (name(), Some(name()));
     }
@@ -162,7 +171,7 @@ proptest! {
         let doc = watched_with(&names);
         let style = Style { verbose, ..Style::default() };
         let pages = [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style)];
-        for page in pages.into_iter().chain([stalls(&doc, &style)]) {
+        for page in pages.into_iter().chain([stalls(&doc, &style), pings(&doc, &style)]) {
             for line in page.lines() {
                 prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
                 prop_assert!(columns(line) <= 80, "{line:?}");

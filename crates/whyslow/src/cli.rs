@@ -3,6 +3,7 @@
 mod baseline_args;
 mod following;
 mod output_args;
+mod ping_args;
 mod save_args;
 mod subject;
 mod window;
@@ -15,9 +16,10 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 pub use baseline_args::BaselineArgs;
 pub use following::Following;
 pub use output_args::OutputArgs;
+pub use ping_args::PingArgs;
 pub use save_args::{FlameArg, SaveArgs, can_be_written};
 pub use subject::{SubjectArgs, WordArg, must_be_here};
-pub use window::{WindowArgs, slow};
+pub use window::{LENGTH as WINDOW, WindowArgs, parse as window, slow};
 
 use crate::cmd::{
     attach, chains, completions, cpu, doctor, exam, explain, locks, man, net, record, report, rules, run,
@@ -36,6 +38,7 @@ Examples:
   sudo whyslow chains                   list the wait chains of this host
   sudo whyslow cpu                      measure the speed of each CPU
   sudo whyslow net --watch --for 60s    list the packets that waited for their CPU
+  sudo whyslow net cache7 --tcp 80      does that host stall, and for how long?
   sudo whyslow record --for 30s -o host.why
   whyslow report host.why               later, on any host, without root
   whyslow explain cpu-quota             how this rule works, and its limits
@@ -51,7 +54,8 @@ Exit status:
   chains          1 if it reports a chain, else 0 or 2
   cpu             1 if a slow CPU cost a task time, else 0 or 2
   attach, locks, net
-                  0 if they could look, else 2
+                  0 if they could look, else 2;
+                  net HOST: 2 also if no answer came
   run             the exit status of the command, or
                   128 + n if signal n ended the command
                   128 + n if whyslow got signal n twice (Ctrl-C: 130);
@@ -94,7 +98,7 @@ enum Verb {
     Chains(chains::Args),
     /// List the contended kernel locks of this host, with their waiters and holders
     Locks(locks::Args),
-    /// List the packets that waited for their CPU, and what kept that CPU from them
+    /// Ask another host and report its stalls; list the packets that waited for their CPU here, and what kept that CPU from them
     Net(net::Args),
     /// Measure the speed of each CPU, and report why a CPU is slow
     Cpu(cpu::Args),

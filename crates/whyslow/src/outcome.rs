@@ -21,9 +21,17 @@ impl Outcome {
     pub fn of(document: &Document) -> Self {
         match document.findings.iter().any(|f| f.kind == Kind::Cause) {
             true => Outcome::Found,
+            false if document.is_of_pings_alone() => Outcome::of_pings(document),
             false if document.why_unseen().is_some() => Outcome::CouldNotLook,
             false => Outcome::Quiet,
         }
+    }
+
+    /// The outcome of asking a host: whether it answered.
+    #[must_use]
+    pub fn of_pings(document: &Document) -> Self {
+        let answered = document.pings.as_ref().is_some_and(|pings| pings.times.is_some());
+        if answered { Outcome::Quiet } else { Outcome::CouldNotLook }
     }
 
     /// The exit status.

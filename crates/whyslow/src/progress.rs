@@ -3,8 +3,11 @@
 use std::env;
 use std::ffi::CStr;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use whyslow_model::seconds;
+use whyslow_probe::ping::{Live, LiveTimes};
 use whyslow_probe::priority;
 
 use crate::watchdog;
@@ -17,19 +20,27 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub struct Progress {
     terminal: bool,
     last: Option<Duration>,
+    /// The answers of the host that is asked.
+    live: Option<Arc<Live>>,
 }
 
 impl Progress {
     /// The progress of a window that begins now.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// As [`Self::new`], with the answers of a host that is asked meanwhile.
+    #[must_use]
+    pub fn of(live: Option<Arc<Live>>) -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
-        Progress { terminal: io::stderr().is_terminal() && !dumb, last: None }
+        Progress { terminal: io::stderr().is_terminal() && !dumb, last: None, live }
     }
 
     /// Shows the time left of the window.
     fn tick(&mut self, left: Duration) {
-        let words = words(left);
+        let words = words(left, self.live.as_ref().map(|live| live.now()));
         if self.terminal {
             let _ = write!(io::stderr(), "\r\x1b[K{words}");
             let _ = io::stderr().flush();
@@ -73,9 +84,20 @@ impl Default for Progress {
     }
 }
 
-fn words(left: Duration) -> String {
-    let seconds = left.as_millis().div_ceil(1000);
-    format!("looking, {seconds} s left (Ctrl-C ends the window and reports)")
+fn words(left: Duration, live: Option<LiveTimes>) -> String {
+    let left = left.as_millis().div_ceil(1000);
+    match live.map(|live| (live, live.p50, live.p99, live.worst)) {
+        None => format!("looking, {left} s left (Ctrl-C ends the window and reports)"),
+        Some((live, Some(p50), Some(p99), Some(worst))) => format!(
+            "{left} s left: {} answered, {} lost, p50 {}, p99 {}, worst {}",
+            live.answered,
+            live.lost,
+            seconds(p50),
+            seconds(p99),
+            seconds(worst)
+        ),
+        Some((live, ..)) => format!("{left} s left: {} sent, no answer yet", live.sent),
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +106,7 @@ mod tests {
 
     #[test]
     fn time_left_is_rounded_up_so_that_it_ends_at_zero() {
-        assert!(words(Duration::from_millis(9001)).starts_with("looking, 10 s left"));
-        assert!(words(Duration::ZERO).starts_with("looking, 0 s left"));
+        assert!(words(Duration::from_millis(9001), None).starts_with("looking, 10 s left"));
+        assert!(words(Duration::ZERO, None).starts_with("looking, 0 s left"));
     }
 }

@@ -40,6 +40,10 @@ pub fn redact_but(recording: &mut Recording, kept: BTreeSet<String>) {
             *argument = words.argument(argument);
         }
     }
+    if let Some(pinged) = &mut recording.meta.pinged {
+        pinged.address = words.host(&pinged.address);
+        pinged.target = words.host(&pinged.target);
+    }
     snapshots::redact(recording, &mut words);
     recording.missing =
         recording.missing.iter().map(|note| without_names(&note.missing, &mut words)).collect();

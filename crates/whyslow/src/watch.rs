@@ -2,11 +2,12 @@
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use whyslow_model::Recording;
-use whyslow_probe::{Follow, OwnBudget, Plan, priority};
+use whyslow_probe::{Asking, Follow, OwnBudget, Plan, priority};
 
 use crate::out::note;
 use crate::outcome::Outcome;
@@ -30,6 +31,8 @@ pub struct Look {
     pub only_waits: bool,
     /// The user requested packets that wait.
     pub watches_packets: bool,
+    /// The host that is asked meanwhile.
+    pub asking: Option<Asking>,
 }
 
 impl Look {
@@ -44,6 +47,7 @@ impl Look {
             needs_speeds: false,
             only_waits: false,
             watches_packets: false,
+            asking: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Look {
             follow: self.follow,
             ends_with: self.ends_with,
             all_cpus: self.all_cpus,
+            asking: self.asking,
         }
     }
 }
@@ -84,7 +89,7 @@ pub fn watch(look: Look) -> Result<Recording> {
     }
     let stop = interrupt::catch();
     priority::raise();
-    let mut progress = Progress::new();
+    let mut progress = Progress::of(look.asking.as_ref().map(|asking| Arc::clone(&asking.live)));
     let recording = whyslow_probe::record(&look.plan(budget), stop, &mut progress);
     progress.done();
     Ok(recording)

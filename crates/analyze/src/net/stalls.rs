@@ -42,23 +42,31 @@ const IDLED: &str = "the CPU idled: a deep idle state, firmware or a hypervisor 
 /// Frames of a stack that are kept.
 const FRAMES: usize = 8;
 
+/// Why no thread is named where the hypervisor may have made the stalls.
+pub(super) const TAKEN_AS_MUCH: &str = "the hypervisor took as much time of this CPU, and when is not known";
+
 /// A stall, and what caused it.
-struct Told {
-    cpu: u32,
-    kind: StallKind,
+pub(super) struct Told {
+    pub(super) cpu: u32,
+    pub(super) kind: StallKind,
     /// When it was over.
-    at_ns: u64,
-    ns: u64,
+    pub(super) at_ns: u64,
+    pub(super) ns: u64,
     /// Of that, what no other stall of this CPU has.
-    new_ns: u64,
+    pub(super) new_ns: u64,
     thread: Option<String>,
-    culprit: Result<StallCulprit, String>,
+    pub(super) culprit: Result<StallCulprit, String>,
+}
+
+/// All stalls, in no order.
+pub(super) fn all(ev: &Evidence<'_>) -> Vec<Told> {
+    of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)).collect()
 }
 
 /// The stalls by CPU and cause, the longest time first.
 pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
     let mut by_cause: BTreeMap<_, StallAccount> = BTreeMap::new();
-    for one in of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)) {
+    for one in all(ev) {
         let (culprit, unknown) = match one.culprit {
             Ok(culprit) => (Some(culprit), None),
             Err(why) => (None, Some(why)),
@@ -122,8 +130,7 @@ fn doubt_stolen(all: &mut [StallAccount], stolen: &Stolen) {
     for one in all.iter_mut().filter(|one| one.kind != StallKind::IrqsOff && one.culprit.is_some()) {
         if stolen.took_as_much(one.cpu, sums.get(&(one.cpu, one.kind)).copied().unwrap_or(0)) {
             one.culprit = None;
-            one.unknown =
-                Some("the hypervisor took as much time of this CPU, and when is not known".to_owned());
+            one.unknown = Some(TAKEN_AS_MUCH.to_owned());
         }
     }
 }

@@ -31,6 +31,7 @@ pub fn empty() -> Document {
         chains: Vec::new(),
         locks: Vec::new(),
         stalls: Vec::new(),
+        pings: None,
         calls: Vec::new(),
         slow_calls: Vec::new(),
         about: None,

@@ -1,6 +1,7 @@
 //! What the wait graph may say: chains, a wall time account, locks, system calls.
 
 use whyslow_model::chain::*;
+use whyslow_model::ping::*;
 use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::*;
@@ -372,6 +373,58 @@ pub fn stalls() -> Vec<StallAccount> {
     ]
 }
 
+/// Answers of a host that stalled three times, twice because of an agent on this host.
+pub fn pings() -> PingAccount {
+    let ms = |ms| s(f64::from(ms) / 1e3);
+    let stall =
+        |at, length, late| PingStall { at: s(at), length: ms(length), late, answers: late + 1, lost: 0 };
+    let explained = |cpu, late, stalls, known: bool| Explained {
+        cpu,
+        late,
+        stalls,
+        culprit: self::stalls().swap_remove(0).culprit.filter(|_| known),
+        unknown: (!known).then(|| "the CPU idled".to_owned()),
+    };
+    PingAccount {
+        target: "cache7".into(),
+        address: "10.0.0.7".into(),
+        how: "tcp".into(),
+        port: Some(80),
+        interval: ms(10),
+        sent: 998,
+        answered: 990,
+        lost: 6,
+        unreachable: 1,
+        limited: 1,
+        left_out: 3,
+        answers: vec![
+            Answers { answer: PingAnswer::SynAck, count: 984 },
+            Answers { answer: PingAnswer::Reset, count: 6 },
+        ],
+        not_sent: vec![NotSent { error: "EPERM".into(), count: 2 }],
+        times: Some(PingTimes {
+            least: s(38e-6),
+            p50: s(52e-6),
+            p90: s(97e-6),
+            p99: ms(61),
+            p999: ms(94),
+            worst: ms(96),
+        }),
+        late_from: Some(ms(5)),
+        late: 15,
+        alone: 1,
+        stalls: vec![
+            stall(0.81, 42, 4),
+            PingStall { lost: 1, ..stall(2.31, 96, 10) },
+            PingStall { late: 0, answers: 0, lost: 5, ..stall(7.2, 50, 0) },
+        ],
+        explained: vec![explained(11, 10, 1, true), explained(3, 1, 1, false)],
+        unwatched: None,
+        sent_late: 1,
+        notes: vec!["One request was sent late: whyslow waited for a CPU".into()],
+    }
+}
+
 /// What `run` says of a build.
 pub fn watched() -> Document {
     let mut doc = empty();
@@ -380,6 +433,7 @@ pub fn watched() -> Document {
     doc.chains.truncate(2);
     (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
     doc.stalls = stalls();
+    doc.pings = Some(pings());
     doc.missing = vec![Missing::not_recorded("user stacks").into()];
     doc.own_cost = OwnCost { cpu: s(0.41), rss_bytes: 40 << 20, bpf_s: Some(0.3), lost_events: 0 };
     doc

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
+use whyslow_model::ping::{PingAccount, PingStall};
 use whyslow_model::wait::WaitTarget;
-use whyslow_model::{Culprit, Document, Hop, Share, SubjectKind};
+use whyslow_model::{Account, Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, json, json_line, locks, stalls, text};
+use whyslow_report::{Style, chains, json, json_line, locks, pings, stalls, text};
 
 const SHORT: Style = Style { colour: false, verbose: false, columns: None };
 const LONG: Style = Style { colour: false, verbose: true, columns: None };
@@ -70,6 +71,60 @@ fn stall_names_its_cpu_culprit_call_file_and_stack() {
     assert!(quiet.contains("\nNo packet waited for its CPU for 5 ms or more.\n"), "{quiet}");
     let blind = stalls(&sample::unseen(), &SHORT);
     assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
+}
+
+#[test]
+fn answers_tell_times_stalls_and_what_explains_them() {
+    let of = |account: PingAccount| Document { pings: Some(account), ..sample::empty() };
+    same(&pings(&of(waits::pings()), &SHORT), "pings.txt");
+    let says = |account: PingAccount, words: &str| {
+        let said = pings(&of(account), &SHORT).replace('\n', " ");
+        assert!(said.contains(words), "{said}");
+    };
+    let prompt = PingAccount {
+        late: 0,
+        lost: 0,
+        alone: 0,
+        stalls: Vec::new(),
+        explained: Vec::new(),
+        ..waits::pings()
+    };
+    says(prompt.clone(), "cache7 answered in 52 us, worst 96 ms, and did not stall. ");
+    says(PingAccount { lost: 4, ..prompt.clone() }, "; 4 of 998 requests lost, one by one. ");
+    says(
+        PingAccount { answered: 7, ..prompt.clone() },
+        "cannot tell whether it stalled: 7 answers are too few. ",
+    );
+    says(
+        PingAccount { left_out: 200, ..prompt.clone() },
+        "whether it stalled: 204 requests had no chance of an answer. ",
+    );
+    says(
+        PingAccount { late: 9, alone: 9, ..prompt.clone() },
+        "9 answers of 990 came late, one by one (jitter, ",
+    );
+    let silence = PingStall { length: Duration::from_secs(1), lost: 100, ..PingStall::default() };
+    says(
+        PingAccount { stalls: vec![silence], ..prompt.clone() },
+        "cache7 gave no answer in 1 stall, the longest 1.0 s. ",
+    );
+    let own = PingAccount { late: 11, ..waits::pings() };
+    says(
+        own,
+        "This host kept 11 of 990 answers of cache7 waiting, in 3 stalls, the longest 96 ms; 6 of 998 requests lost. ",
+    );
+    let silent = PingAccount { answered: 0, times: None, ..prompt };
+    says(silent.clone(), "cache7 gave no answer to 998 requests. ");
+    says(
+        PingAccount { sent: 0, ..silent },
+        "This host sent no request to cache7: EPERM (a firewall or a route of this host). ",
+    );
+    let blind = PingAccount { unwatched: Some("packet stalls: not recorded".into()), ..waits::pings() };
+    let said = pings(&of(blind), &SHORT);
+    assert!(said.contains("cannot tell whether late answers waited on this host"), "{said}");
+    // `report` of a recording that holds nothing else.
+    let alone = Document { account: Account::default(), ..of(waits::pings()) };
+    assert_eq!(text(&alone, &SHORT), pings(&alone, &SHORT));
 }
 
 #[test]

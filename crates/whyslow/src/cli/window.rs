@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Shorter windows hold too few samples (99 a second) and scheduler periods (100 ms) to say anything.
 const SHORTEST: Duration = Duration::from_millis(200);
+/// The length of a window without `--for`.
+pub const LENGTH: Duration = Duration::from_secs(10);
 /// Tables grow with each new task; a longer window needs a recorder that rotates.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -16,7 +18,7 @@ pub struct WindowArgs {
 }
 
 /// "3s", "500ms", "1m30s", "2.5s"; a bare number is in seconds.
-fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let window =
         seconds(text).ok_or_else(|| format!("expected a duration such as 3s, 500ms or 2m, not {text:?}"))?;
     if !(SHORTEST.as_secs_f64()..=LONGEST.as_secs_f64()).contains(&window) {
@@ -33,7 +35,7 @@ pub fn slow(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn seconds(text: &str) -> Option<f64> {
+pub fn seconds(text: &str) -> Option<f64> {
     if let Ok(bare) = text.parse::<u32>() {
         return Some(bare.into());
     }

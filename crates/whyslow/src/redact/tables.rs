@@ -39,6 +39,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         gaps,
         irq_latencies: _,
         stalls,
+        pings: _,
         spins,
         groups,
         users,

@@ -184,6 +184,15 @@ impl Words {
         }
     }
 
+    /// A host by its address or name.
+    pub fn host(&mut self, host: &str) -> String {
+        match host.parse::<IpAddr>() {
+            Ok(ip) if ip.is_loopback() => host.to_owned(),
+            Ok(ip) => self.address(ip).to_string(),
+            Err(_) => self.word("peer", host),
+        }
+    }
+
     /// An address of 198.18.0.0/15 or 2001:db8::/32, which no host has (RFC 2544, RFC 3849).
     fn address(&mut self, ip: IpAddr) -> IpAddr {
         let word = self.word("address", &ip.to_string());
@@ -213,11 +222,12 @@ impl Words {
         let mut out = Vec::new();
         for word in text.split(' ') {
             let bare = word.trim_matches(['"', '\'', ',', '.', ':', ';', '(', ')']);
-            let kinds = ["task", "g", "fn", "path", "arg"];
+            let kinds = ["task", "g", "fn", "path", "arg", "peer"];
             let known = kinds.iter().find_map(|kind| self.given.get(&(*kind, bare.to_owned())).cloned());
             let new = match known {
                 Some(known) if bare.len() > 2 => known,
                 _ if bare.starts_with('/') => self.path(bare),
+                _ if bare.parse::<IpAddr>().is_ok() => self.host(bare),
                 _ => bare.to_owned(),
             };
             out.push(if bare.is_empty() { word.to_owned() } else { word.replacen(bare, &new, 1) });
@@ -305,6 +315,15 @@ mod tests {
         let peers = ["10.0.0.7:80", "127.0.0.1:80", "10.0.0.7:81", "[fe80::1]:9", "@bus", ""]
             .map(|peer| words.peer(peer));
         assert_eq!(peers, ["198.18.0.1:80", "127.0.0.1:80", "198.18.0.1:81", "[2001:db8::2]:9", "peer1", ""]);
+    }
+
+    #[test]
+    fn hosts_have_one_word_by_address_and_by_name() {
+        let mut words = words();
+        let hosts = ["10.0.0.7", "db-7", "::1", "10.0.0.7"].map(|host| words.host(host));
+        assert_eq!(hosts, ["198.18.0.1", "peer1", "::1", "198.18.0.1"]);
+        let said = words.sentence("cannot reach 10.0.0.7: no route to db-7, or fd00::1");
+        assert_eq!(said, "cannot reach 198.18.0.1: no route to peer1, or 2001:db8::2");
     }
 
     #[test]

@@ -72,6 +72,7 @@ tables! {
     gaps Later,
     irq_latencies Later,
     stalls Later,
+    pings Later,
 }
 
 /// A table that can be written.

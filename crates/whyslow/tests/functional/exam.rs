@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-fn whyslow() -> Command {
+pub fn whyslow() -> Command {
     let mut command = Command::new(whyslow_faults::program!());
     command.stdin(Stdio::null()).env_remove("NO_COLOR");
     command
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it prints UTF-8")
 }
 
 /// The output must be one JSON document that is consistent.
-fn document(page: &str) -> Value {
+pub fn document(page: &str) -> Value {
     let document = serde_json::from_str(page).expect("stdout is JSON and nothing else");
     whyslow_faults::story::must_hold(&document);
     document
@@ -29,31 +29,8 @@ fn has_cause(document: &Value) -> bool {
     document["findings"].as_array().unwrap().iter().any(|f| f["kind"] == "cause")
 }
 
-fn status(output: &Output) -> i32 {
+pub fn status(output: &Output) -> i32 {
     output.status.code().expect("it was not killed")
-}
-
-#[test]
-fn root_net_watch_reports_stalls_or_that_none_was_seen() {
-    let output = whyslow().args(["net", "--watch", "--for", "500ms", "--json"]).output().unwrap();
-    let document = document(&text(&output.stdout));
-    assert_eq!((status(&output), document["schema"].as_u64()), (0, Some(0)));
-    let missing = document["missing"].as_array().unwrap();
-    assert!(missing.iter().all(|note| note["what"] != "packet stalls"), "{missing:?}");
-    for stall in document["stalls"].as_array().into_iter().flatten() {
-        assert!(stall["worst_s"].as_f64().unwrap() >= 0.005, "{stall}");
-        assert!(stall["culprit"].is_object() != stall["unknown"].is_string(), "{stall}");
-    }
-    let output = whyslow().args(["net", "--watch", "--for", "300ms"]).output().unwrap();
-    let page = text(&output.stdout);
-    let is_answer = |line: &str| {
-        line.contains("its packets")
-            || line.contains("to wait for its CPU")
-            || line.contains("waited for its CPU")
-    };
-    assert!(status(&output) == 0 && page.lines().any(is_answer), "{page}");
-    let unasked = whyslow().args(["net"]).output().unwrap();
-    assert_eq!((status(&unasked), unasked.stdout.is_empty()), (2, true), "--watch is required");
 }
 
 #[test]

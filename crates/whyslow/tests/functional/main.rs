@@ -3,6 +3,7 @@
 
 mod exam;
 mod limits;
+mod net;
 mod run;
 mod scale;
 

@@ -38,6 +38,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         gaps,
         irq_latencies: _,
         stalls,
+        pings: _,
         spins,
     } = tables;
     let rows = &mut Names { fills, see };
@@ -245,6 +246,7 @@ pub fn a_row_of_each() -> Tables {
             kind: "long-poll".into(),
             ..Stall::default()
         }]),
+        pings: Some(vec![Ping { answer: "reply".into(), error: Some("EPERM".into()), ..Ping::default() }]),
         spins: Some(vec![Spin::default()]),
     }
 }

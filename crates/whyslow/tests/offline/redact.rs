@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use whyslow::{redact, store};
 use whyslow_analyze::examine;
-use whyslow_model::{Document, Recording};
+use whyslow_model::ping::Pinged;
+use whyslow_model::{Document, Meta, Recording};
 
 fn recordings() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions");
@@ -137,8 +138,18 @@ fn no_name_of_any_table_is_left() {
     assert_eq!(words.len(), one.len(), "and others have others");
 }
 
+#[test]
+fn the_host_that_was_asked_has_a_made_up_name() {
+    let pinged = Pinged { target: "secret-db".into(), address: "10.0.0.7".into(), ..Pinged::default() };
+    let mut rec =
+        Recording { meta: Meta { pinged: Some(pinged), ..Meta::default() }, ..Recording::default() };
+    redact::redact(&mut rec);
+    let pinged = rec.meta.pinged.unwrap();
+    assert_eq!((pinged.target.as_str(), pinged.address.as_str()), ("peer1", "198.18.0.1"));
+}
+
 /// Fields whose strings are the kernel's, numbers or code.
-const KERNELS: [&str; 22] = [
+const KERNELS: [&str; 24] = [
     "cross_calls.function",
     "disk.dev",
     "disk.device",
@@ -152,6 +163,8 @@ const KERNELS: [&str; 22] = [
     "io_files.op",
     "late_timers.function",
     "locks.kind",
+    "pings.answer",
+    "pings.error",
     "programs.kind",
     "spans.target.dev",
     "spans.target.kind",

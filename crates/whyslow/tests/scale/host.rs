@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_faults::Draw;
 use whyslow_model::table::{
     Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
-    Memory, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, Tables, Task, Wait,
+    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
     Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
@@ -467,9 +467,19 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         gaps: Some((0..size.cpus * 20).map(|i| gap(i % size.cpus.max(1), some(draw), draw)).collect()),
         irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
         stalls: Some((0..size.cpus * 20).map(|i| stall(i % size.cpus.max(1), some(draw), draw)).collect()),
+        pings: Some((0..size.cpus * 100).map(|i| ping(i.into(), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
     }
+}
+
+/// Each answer in a hundred is late, and one in a hundred is lost.
+fn ping(number: u64, draw: &mut Draw) -> Ping {
+    let sent_ns = number * 10_000_000;
+    let took =
+        if draw.one_in(100) { draw.between(5_000_000, 90_000_000) } else { draw.between(30_000, 90_000) };
+    let answered_ns = (!draw.one_in(100)).then(|| sent_ns + took);
+    Ping { sent_ns, answered_ns, answer: "reply".into(), ..Ping::default() }
 }
 
 fn poll(cpu: u32, draw: &mut Draw) -> Poll {

@@ -10,7 +10,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::shell::quoted;
 use whyslow_model::{Document, Recording};
-use whyslow_report::{Style, chains, cpus, locks, stalls, text};
+use whyslow_report::{Style, chains, cpus, locks, pings, text};
 
 use crate::sessions::block::{Block, Source};
 
@@ -72,7 +72,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
         "chains" => chains,
         "locks" => locks,
         "cpu" => cpus,
-        "net" => stalls,
+        "net" => pings,
         "exam" | "run" | "attach" | "report" => text,
         _ => return Err(format!("{verb} prints no report of a recording: {line:?}")),
     };
