@@ -32,6 +32,9 @@ pub struct Poll {
     pub other_polls: u64,
     /// Packets in them.
     pub other_packets: u64,
+    /// Of `packets`: those that came through the queue of the CPU itself (backlog: RPS, loopback, veth), and not from a device's ring.
+    #[serde(skip_serializing_if = "is_default")]
+    pub backlog_packets: u64,
     /// Packets that a run may take (net.core.netdev_budget).
     pub budget: u64,
     /// Time that a run may take (net.core.netdev_budget_usecs, in whole ticks of the kernel).

@@ -19,6 +19,8 @@ words! {
         Poll "long-poll",
         /// A thread that polls a device (threaded NAPI) waited for the CPU.
         Thread "polling-thread",
+        /// Packets waited behind other packets in the queue of their CPU.
+        Queued "queue",
     }
 }
 
@@ -29,10 +31,16 @@ pub struct Stall {
     pub cpu: u32,
     /// When it was over: the receive softirq began, or a long poll ended.
     pub at_ns: u64,
-    /// Since the interrupt was due, the softirq was raised, or the poll began.
+    /// Since the interrupt was due, the softirq was raised, or the poll began. Of [`StallKind::Queued`]: the sum of `waits`.
     pub ns: u64,
     /// A word of [`StallKind`].
     pub kind: String,
+    /// Of [`StallKind::Queued`]: one packet after another was watched from its arrival to its turn, and so many waited for 5 ms or more.
+    #[serde(skip_serializing_if = "is_default")]
+    pub waits: u32,
+    /// Of these the longest.
+    #[serde(skip_serializing_if = "is_default")]
+    pub worst_ns: u64,
     /// What ran there meanwhile, by ticks of the CPU, in order of time; the last ones. The last row is what the end interrupted.
     pub seen: Vec<StallSeen>,
 }
@@ -68,7 +76,7 @@ pub struct StallAccount {
     pub cpu: u32,
     /// What kept the packets out.
     pub kind: StallKind,
-    /// How many stalls.
+    /// How many stalls; of [`StallKind::Queued`] waits of packets, one after another.
     pub count: u64,
     /// Their time.
     #[serde(rename = "total_s", serialize_with = "in_seconds")]
@@ -113,6 +121,12 @@ pub struct StallCulprit {
 }
 
 impl StallAccount {
+    /// How long one of them took, on average.
+    #[must_use]
+    pub fn usual(&self) -> Duration {
+        self.total / u32::try_from(self.count.max(1)).unwrap_or(u32::MAX)
+    }
+
     /// What happened, as the end of a sentence: ": css_rstat_flush in read(memory.stat)"; empty where it is not known.
     #[must_use]
     pub fn work(&self) -> String {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use whyslow_model::stall::{Stall, StallKind, StallSeen};
 
-use crate::bpf::constants::stall_h::{SEEN, STALL_DEFERRED, STALL_IRQS_OFF};
+use crate::bpf::constants::stall_h::{SEEN, STALL_DEFERRED, STALL_IRQS_OFF, STALL_QUEUED};
 use crate::bpf::stall::{RawStalls, stall, stall_seen};
 use crate::bpf::text;
 use crate::span_table::Window;
@@ -22,13 +22,15 @@ fn row(one: &stall, stacks: &HashMap<i32, Vec<u64>>, window: Window, kernel: &mu
     let kind = match one.kind {
         STALL_IRQS_OFF => StallKind::IrqsOff,
         STALL_DEFERRED => StallKind::Deferred,
+        STALL_QUEUED => StallKind::Queued,
         _ => StallKind::Poll,
     };
-    let since = one.at.saturating_sub(one.ns);
     let mut met = |row: &stall_seen| met(row, stacks, window, kernel);
-    let mut seen: Vec<StallSeen> = in_order(one).filter(|row| row.at >= since).map(&mut met).collect();
+    let mut seen: Vec<StallSeen> = in_order(one).filter(|row| row.at >= one.since).map(&mut met).collect();
     seen.push(met(&one.end));
-    Stall { cpu: one.cpu, at_ns: window.at(one.at), ns: one.ns, kind: kind.word().to_owned(), seen }
+    let kind = kind.word().to_owned();
+    let (at_ns, ns, waits, worst_ns) = (window.at(one.at), one.ns, one.waits, one.worst);
+    Stall { cpu: one.cpu, at_ns, ns, kind, waits, worst_ns, seen }
 }
 
 /// The kernel half fills the places one after another, and begins again.

@@ -180,7 +180,7 @@ proptest! {
         let mut rec = recording(interval, 300 * MS, rows);
         rec.meta.interrupted = interrupted;
         rec.meta.pinged.as_mut().expect("a host was asked").timeout_ns = timeout;
-        let stall = |(cpu, at_ns, ns): (u32, u64, u64)| Stall { cpu, at_ns: at_ns % (400 * MS), ns: ns % (200 * MS), kind: "long-poll".into(), seen: vec![] };
+        let stall = |(cpu, at_ns, ns): (u32, u64, u64)| Stall { cpu, at_ns: at_ns % (400 * MS), ns: ns % (200 * MS), kind: "long-poll".into(), ..Stall::default() };
         rec.tables.stalls = Some(stalls.into_iter().map(stall).collect());
         let told = told_of(&rec);
         prop_assert_eq!(told.sent, told.answered + told.lost + told.unreachable + told.limited);
@@ -210,7 +210,7 @@ fn many_rows_take_no_square_of_time() {
         at_ns: 500_000 * MS + n % 100,
         ns: 19 * MS,
         kind: "long-poll".into(),
-        seen: vec![],
+        ..Stall::default()
     };
     rec.tables.stalls = Some((0..100_000).map(stall).collect());
     let told = told_of(&rec);

@@ -2,7 +2,8 @@
 //!
 //! Interrupts off: the gap that the IRQ latency probe recorded shows the code that let the interrupt in, under the doubts that `irqs-off` has.
 //! A deferred softirq: ticks of the CPU show what ran between the raise and the entry; without a tick the end shows it, if a thread enabled
-//! bottom halves there. A long poll: ticks show the code of the softirq. A task that ran before the stall has no tick in it, and is not named.
+//! bottom halves there. A long poll: ticks show the code of the softirq. Packets behind others (`queues`): the same. A task that ran
+//! before the stall has no tick in it, and is not named.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
 pub(crate) mod polling_threads;
+pub(crate) mod queues;
 
 #[cfg(test)]
 #[path = "stalls_tests.rs"]
@@ -51,9 +53,12 @@ pub(super) struct Told {
     pub(super) kind: StallKind,
     /// When it was over.
     pub(super) at_ns: u64,
+    /// The longest wait of a packet.
     pub(super) ns: u64,
-    /// Of that, what no other stall of this CPU has.
+    /// The time that no other stall of this CPU has.
     pub(super) new_ns: u64,
+    /// How many waits that were.
+    count: u64,
     thread: Option<String>,
     pub(super) culprit: Result<StallCulprit, String>,
 }
@@ -86,7 +91,7 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
             culprit: None,
             unknown,
         });
-        sum.count = sum.count.saturating_add(u64::from(one.new_ns > 0));
+        sum.count = sum.count.saturating_add(if one.new_ns > 0 { one.count } else { 0 });
         sum.total = sum.total.saturating_add(Duration::from_nanos(one.new_ns));
         if sum.worst.is_zero() || ns > sum.worst {
             (sum.culprit, sum.thread) = (culprit, one.thread);
@@ -114,8 +119,11 @@ fn of_softirqs(ev: &Evidence<'_>) -> Vec<Told> {
         // However the packets were kept out: while it lasted, the CPU took no interrupts.
         let kind = if gap.is_some() { StallKind::IrqsOff } else { kind };
         let culprit = culprit(ev, &gaps, gap, kind, stall);
-        let (cpu, at_ns, ns) = (stall.cpu, stall.at_ns, stall.ns);
-        Some(Told { cpu, kind, at_ns, ns, new_ns: ns, thread: None, culprit })
+        let (cpu, at_ns, new_ns) = (stall.cpu, stall.at_ns, stall.ns);
+        // A row of a queue has the waits of several packets.
+        let ns = if stall.worst_ns > 0 { stall.worst_ns } else { stall.ns };
+        let count = u64::from(stall.waits.max(1));
+        Some(Told { cpu, kind, at_ns, ns, new_ns, count, thread: None, culprit })
     };
     stalls.iter().filter_map(told).collect()
 }
@@ -150,6 +158,7 @@ fn culprit(
         (StallKind::IrqsOff, None) => Err("the gap without interrupts was not recorded".to_owned()),
         (StallKind::Thread, None) => Err("its probe does not tell of threads".to_owned()),
         (StallKind::Deferred, None) => deferred(ev, stall, end, ticks),
+        (StallKind::Queued, None) => queues::culprit(ticks),
         (StallKind::Poll, None) => {
             let rows: Vec<&StallSeen> = ticks.iter().filter(|row| is_in_softirq(row)).collect();
             if rows.is_empty() {

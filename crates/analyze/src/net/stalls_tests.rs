@@ -17,7 +17,7 @@ fn ksoftirqd() -> StallSeen {
 }
 
 fn stall(kind: StallKind, ms: u64, seen: Vec<StallSeen>) -> Stall {
-    Stall { cpu: 1, at_ns: 100 * MS, ns: ms * MS, kind: kind.word().to_owned(), seen }
+    Stall { cpu: 1, at_ns: 100 * MS, ns: ms * MS, kind: kind.word().to_owned(), seen, ..Stall::default() }
 }
 
 /// CPU 1 took no interrupt until just before 100 ms.

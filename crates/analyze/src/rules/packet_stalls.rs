@@ -1,6 +1,7 @@
 //! A thread, or a softirq, keeps a CPU from its packets for long.
 //!
-//! Signal: packet stalls (`net::stalls`): the receive softirq came late to a CPU, or one of its polls took long, and what ran there meanwhile.
+//! Signal: packet stalls (`net::stalls`): the receive softirq came late to a CPU, one of its polls took long, or packets waited behind each other in
+//! the queue of the CPU, and what ran there meanwhile.
 //! Lost: the time that packets waited; each of them waited up to that long. Not this rule: full queues (`softnet-drops`),
 //! readers that do not keep up (`slow-receiver`), threads that lose time by the same interrupts (`irqs-off`).
 
@@ -8,30 +9,30 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
-use whyslow_model::table::Cpu;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{
-    Culprit, Finding, Hop, Kind, Missing, PACKET_STALLS, Probe, RuledOut, Share, Subject, SubjectKind,
-    command, seconds, times,
+    Culprit, Finding, Hop, Kind, Missing, PACKET_STALLS, Probe, RuledOut, Subject, SubjectKind, command,
+    seconds, times,
 };
 
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::irq::latency::culprits;
-use crate::net::stalls::{accounts, polling_threads};
+use crate::net::stalls::{accounts, polling_threads, queues};
 
 pub const RULE: Rule = Rule {
     id: PACKET_STALLS,
     question: "Did packets wait because something kept their CPU?",
     what: "A packet that has arrived waits until its CPU runs the receive softirq. Code that keeps interrupts off, or bottom halves, or a \
            thread that ksoftirqd or a polling thread (threaded NAPI) may not interrupt, or a softirq that takes long, makes all packets of that CPU wait, whichever process \
-           they are for. Its users see answers that come late in bursts; the sender and the network are healthy.",
+           they are for. So do packets that come faster than the softirq handles them. Its users see answers that come late in bursts; the sender and the network are healthy.",
     how: "The time from the raise of the receive softirq to its entry, the interrupts that came late just before it, the polls that \
-          took long, and the time in which a polling thread was ready and did not run, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
+          took long, the waits of packets behind others in the queue of their CPU (one after another is watched until its turn comes), \
+          and the time in which a polling thread was ready and did not run, 5 ms or more each, with what ran there meanwhile. Reported from 1 % of the window on, or if one stall took 50 ms. A \
           function that keeps interrupts off is named if three gaps or more ended in it (rule irqs-off). Ordinary threads that take \
           turns with ksoftirqd or a polling thread (below 50 ms) are not. Counterfactual: no such stall; time lost = the time in which \
           packets waited.",
-    limits: "Packets of busy polling have no softirq, and how long packets wait in a queue behind others is not seen. With interrupts off, \
+    limits: "Packets of busy polling have no softirq, and how long packets wait in the ring of a device is not seen. With interrupts off, \
              the time counts from the moment at which a timer was due, not from the arrival of the packet. A CPU with very many softirqs is \
              not watched. Which connections the packets belong to is not known.",
     sources: "kernel/softirq.c (raise_softirq, handle_softirqs); net/core/dev.c (net_rx_action, napi_poll); docs/net.md.",
@@ -46,10 +47,6 @@ pub const RULE: Rule = Rule {
 const WORTH_IT: f64 = 0.01;
 /// ... but one stall of this length is seen by a user.
 const LONG: Duration = Duration::from_millis(50);
-/// Queues grow where the softirq rests for less than a fifth of the time: four packets before each, if they come by chance.
-const QUEUES: f64 = 0.8;
-/// What the probe does not see on a CPU with very many softirqs, or where the CPU's preempt count is not known.
-const LONG_POLLS: &str = "long polls of packets";
 /// Findings that are reported.
 const MOST: usize = 5;
 
@@ -107,7 +104,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut told: Vec<Finding> = found.iter().filter_map(|stalled| finding(ev, stalled)).collect();
     super::first_few(&mut told, MOST);
     let unknown = || polling_threads::are_known(ev).err();
-    match untold(ev, &accounts, &found).or_else(|| queued(ev)).or_else(unknown) {
+    match untold(ev, &accounts, &found).or_else(|| queues::unseen(ev)).or_else(unknown) {
         Some(missing) if told.is_empty() => return Err(missing),
         Some(missing) => told.push(Finding::cannot_tell(RULE.id, missing)),
         None if told.is_empty() && is_blind(ev) => {
@@ -117,20 +114,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         None => {}
     }
     Ok(told)
-}
-
-/// A receive softirq that hardly rests leaves packets in queues, behind others: how long they wait there is not seen.
-fn queued(ev: &Evidence<'_>) -> Option<Missing> {
-    let took = |row: &Cpu| {
-        let vectors = row.softirqs.iter().filter(|(name, _, _)| name == "NET_RX");
-        vectors.fold(0u64, |sum, (_, ns, _)| sum.saturating_add(*ns))
-    };
-    let most = ev.cpus().ok()?.iter().max_by_key(|row| took(row))?;
-    let share = Share::of(took(most) as f64, ev.window().as_nanos() as f64);
-    (share.ratio() >= QUEUES).then(|| {
-        let what = format!("how long packets waited in the queues of CPU {}", most.cpu);
-        Missing::unclear(what, format!("its receive softirq ran for {share} of the time"))
-    })
 }
 
 fn is_worth_it(ev: &Evidence<'_>, total: Duration, worst: Duration) -> bool {
@@ -211,8 +194,12 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
     // What all its stalls share.
     let work = StallAccount { culprit: Some(culprit.clone()), ..one.clone() }.work();
     let victim = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
+    let title = match one.kind {
+        StallKind::Queued => queue_title(one, &who),
+        _ => format!("{who} kept the packets of CPU {cpu} waiting {often}{work}{also}"),
+    };
     let mut found = Finding::cause(RULE.id, victim, stalled.total())
-        .titled(format!("{who} kept the packets of CPU {cpu} waiting {often}{work}{also}"))
+        .titled(title)
         .share_of(ev.window())
         .raw_wait(stalled.total())
         .by(accused(culprit))
@@ -222,6 +209,7 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
         found.overlaps = vec!["irqs-off".to_owned()];
     }
     let found = match (culprit.pid, one.kind) {
+        (_, StallKind::Queued) => shorter_queue(ev, found, cpu, &who),
         (0, StallKind::Poll) => found.advice(format!(
             "let the softirq do less for each packet (fewer rules, sets instead of lists, no filter on this path): perf top -C {cpu} \
              shows what {who} calls; undo: the old rules"
@@ -232,8 +220,40 @@ fn finding(ev: &Evidence<'_>, stalled: &Stalled) -> Option<Finding> {
             less_often(ev, found, one, culprit)
         }
     };
-    let found = if ev.recording().meta.cpus > 1 { apart(ev, found, one, culprit) } else { found };
+    let can_move = ev.recording().meta.cpus > 1 && one.kind != StallKind::Queued;
+    let found = if can_move { apart(ev, found, one, culprit) } else { found };
     Some(with_others(found, stalled, culprit))
+}
+
+/// Each packet waits for those before it: a sum of waits that follow each other, with the usual one.
+fn queue_title(one: &StallAccount, who: &str) -> String {
+    let usual = seconds(one.usual());
+    format!(
+        "packets came to CPU {} faster than it handled them: for {} they waited behind each other in its queue, {usual} on average, worst {}; \
+         no task kept the CPU, its time went mostly to {who}",
+        one.cpu,
+        seconds(one.total),
+        seconds(one.worst),
+    )
+}
+
+/// Nothing kept the softirq from its work: there is too much of it for one CPU.
+fn shorter_queue(ev: &Evidence<'_>, found: Finding, cpu: u32, who: &str) -> Finding {
+    let found = match ev.recording().meta.cpus > 1 {
+        true => found.advice(
+            "spread the packets over more CPUs (more of them in /sys/class/net/DEVICE/queues/rx-0/rps_cpus, or more queues of the device: \
+             ethtool -L; undo: the old values)",
+        ),
+        false => found,
+    };
+    found
+        .advice(format!(
+            "let the softirq do less for each packet (ipset, or sets and maps of nft, instead of long lists of rules; no filter on this \
+             path): perf top -C {cpu} shows what {who} calls; undo: the old rules"
+        ))
+        .advice(
+            "send this host fewer packets (tcpdump -c 1000 -ni any shows who sends them), or move a part of the load to another host",
+        )
 }
 
 fn accused(culprit: &StallCulprit) -> Culprit {
@@ -326,8 +346,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     ev.cpus()?;
     polling_threads::are_known(ev)?;
     let longest = accounts(ev).iter().map(|one| one.worst).max();
-    let lacks_polls = ev.recording().missing.iter().any(|note| note.missing.what() == LONG_POLLS);
-    if is_blind(ev) || lacks_polls || queued(ev).is_some() || polling_threads::may_be_late_otherwise(ev) {
+    if queues::lacks_polls(ev) || queues::unseen(ev).is_some() || polling_threads::may_be_late_otherwise(ev) {
         return Ok(None);
     }
     let evidence = match longest {
@@ -340,3 +359,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
 #[cfg(test)]
 #[path = "packet_stalls_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "packet_stalls_queue_tests.rs"]
+mod queue_tests;

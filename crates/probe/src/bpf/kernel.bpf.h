@@ -1202,9 +1202,20 @@ struct hrtimer_sleeper {
 
 /* ---- received packets and full receive queues (napi) ---- */
 
-struct napi_struct;
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct napi_struct {
+	struct net_device *dev;
+};
+
+/* One a CPU. Packets come to `input_pkt_queue`; a poll of `backlog` takes all of them over to `process_queue` (net/core/dev.c, process_backlog;
+ * v2.6.35, 6e7676c1a76a). None of the three depends on the configuration (v5.10 to v6.18).
+ */
+struct softnet_data {
+	struct sk_buff_head process_queue;
+	struct sk_buff_head input_pkt_queue;
+	struct napi_struct backlog;
+};
 
 struct sock___queue {
 	struct {
@@ -1271,6 +1282,20 @@ static __always_inline __u32 queue_used(const struct sock *sk)
 	struct sock___queue *queue = (void *)sk;
 
 	return BPF_CORE_READ(queue, sk_backlog.rmem_alloc.counter);
+}
+
+/* The queue of a CPU itself: netif_napi_add() gives all others a device (net/core/dev.c, net_dev_init; v5.10 to v6.18). */
+static __always_inline bool is_backlog(const struct napi_struct *napi)
+{
+	return !napi->dev;
+}
+
+/* Packets that wait there. */
+static __always_inline __u32 packets_queued(const struct napi_struct *backlog)
+{
+	struct softnet_data *cpu = (void *)backlog - bpf_core_field_offset(struct softnet_data, backlog);
+
+	return BPF_CORE_READ(cpu, process_queue.qlen) + BPF_CORE_READ(cpu, input_pkt_queue.qlen);
 }
 
 static __always_inline __u32 queue_room(const struct sock *sk)

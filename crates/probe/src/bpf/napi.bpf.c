@@ -66,6 +66,8 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 		cpu->other_packets += work;
 		return 0;
 	}
+	if (is_backlog(napi))
+		cpu->backlog_packets += work;
 	if (napi_polled(cpu, run, work, budget, bpf_jiffies64() - now->net_rx_tick, tick_limit))
 		napi_stopped(cpu, elapsed(run, bpf_ktime_get_ns()));
 	return 0;

@@ -191,6 +191,7 @@ fn row(cpu: usize, now: &napi_cpu, before: &napi_cpu, limits: Limits) -> table::
         time_packets: rise(|c| c.time_packets),
         other_polls: rise(|c| c.other_polls),
         other_packets: rise(|c| c.other_packets),
+        backlog_packets: rise(|c| c.backlog_packets),
         budget: limits.budget,
         limit_ns: limits.ticks.saturating_mul(limits.tick_ns),
     }

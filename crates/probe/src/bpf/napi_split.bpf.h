@@ -25,6 +25,8 @@ struct napi_cpu {
 	/* Polls of threads and of busy polling: they belong to no run. */
 	unsigned long long other_polls;
 	unsigned long long other_packets;
+	/* Of `packets`: those that came through the queue of the CPU. */
+	unsigned long long backlog_packets;
 };
 
 enum napi_stop { GOES_ON, BY_BUDGET, BY_TIME };

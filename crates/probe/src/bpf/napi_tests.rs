@@ -169,6 +169,11 @@ impl Flood {
         }
     }
 
+    /// Room for more packets than the queue of a CPU takes (net.core.netdev_max_backlog).
+    pub fn fill_queues(&self) {
+        set_option(&self.socket, libc::SO_SNDBUFFORCE, &(16 << 20));
+    }
+
     pub fn send(&self, packets: u64) {
         for _ in 0..packets {
             let _ = self.socket.send_to(&[7; 64], self.to); // a full backlog is what is wanted

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Which packets waited for their CPU, and what ran there meanwhile?
  *
- * Three things keep packets from a CPU. Interrupts are off: the softirq is raised late, right behind a gap that the IRQ latency object has just
+ * Four things keep packets from a CPU. Interrupts are off: the softirq is raised late, right behind a gap that the IRQ latency object has just
  * reported, with the stack at its end. The receive softirq is raised and not entered: bottom halves are off, other softirqs run, or ksoftirqd
- * waits for the CPU. Or one poll of the softirq takes long.
+ * waits for the CPU. One poll of the softirq takes long. Or packets wait behind each other, by many polls of which none is long.
  *
  * Nothing here runs for each packet: a raise, an entry and a poll note a time. Stacks are taken by the timers of the CPU itself, as soon as
  * packets have waited for a millisecond. What was no wait of a packet is not told: a run whose first poll has none.
  */
-#include "stall.bpf.h"
+#include "stall_queue.bpf.h"
 
 /* include/linux/interrupt.h: the order has not changed since v2.6.31. */
 #define NET_RX 3
@@ -108,7 +108,7 @@ int BPF_PROG(began, unsigned int vector)
 	note(ctx, c, late ? STALL_IRQS_OFF : STALL_DEFERRED, since, now);
 	c->pending = 1;
 	if (!polls_seen)
-		tell(c);
+		tell(c, now);
 	return 0;
 }
 
@@ -124,13 +124,13 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 
 	if (!c || !c->polls)
 		return 0;
-	if (c->pending && work > 0)
-		tell(c);
-	c->pending = 0;
 	now = bpf_ktime_get_ns();
+	if (c->pending && work > 0)
+		tell(c, now);
+	c->pending = 0;
 	if (elapsed(c->polls, now) >= stall_ns && work > 0 && counting && serves_softirq()) {
 		note(ctx, c, STALL_POLL, c->polls, now);
-		tell(c);
+		tell(c, now);
 		if (c->raised)
 			c->raised = now;
 		/* A gap within the poll is a part of it. */
@@ -138,6 +138,8 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 		if (here)
 			c->gap = here->reported;
 	}
+	if (is_backlog(napi))
+		watch_queue(ctx, c, napi, work, now);
 	c->polls = now;
 	return 0;
 }
@@ -151,12 +153,14 @@ int BPF_PROG(ticked)
 	if (!c || !(since = c->raised ?: c->polls))
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (c->mark && polls_seen && elapsed(c->mark, now) >= stall_ns)
+		look(ctx, &c->queue, now);
 	if (elapsed(since, now) < WATCHED_FROM)
 		return 0;
 	/* The run has ended, and this is the first timer since. */
 	if (!c->raised && !serves_softirq())
 		c->polls = 0;
 	else if (!c->pending)
-		look(ctx, c, now);
+		look(ctx, &c->stall, now);
 	return 0;
 }

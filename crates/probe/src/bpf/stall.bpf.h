@@ -17,7 +17,7 @@
 #define MAX_STACKS 2048
 #define MAX_DEPTH 64
 
-enum stall_kind { STALL_IRQS_OFF, STALL_DEFERRED, STALL_POLL };
+enum stall_kind { STALL_IRQS_OFF, STALL_DEFERRED, STALL_POLL, STALL_QUEUED };
 
 /* What ran there. */
 struct stall_seen {
@@ -37,9 +37,12 @@ struct stall {
 	__u32 rows; /* all rows of `seen` so far: the last ones are there */
 	__u32 kind;
 	__u64 at; /* its end */
+	__u64 since; /* its begin */
 	__u64 ns;
+	__u64 worst; /* STALL_QUEUED: the longest wait; `ns` is their sum */
+	__u64 looked;
 	__u32 cpu;
-	__u32 unused;
+	__u32 waits; /* STALL_QUEUED */
 	struct stall_seen seen[SEEN];
 	struct stall_seen end;
 };
@@ -48,11 +51,14 @@ struct stall_cpu {
 	__u64 raised; /* the receive softirq is raised since then, and not entered */
 	__u64 ticks;  /* of the kernel, then */
 	__u64 polls; /* the poll that runs began then */
-	__u64 looked;
 	__u64 gap; /* the end of the last gap that was looked at */
 	__u32 by_irq; /* an interrupt raised it */
 	__u32 pending; /* `stall` is told if the run handles a packet */
 	struct stall stall;
+	__u64 mark; /* a packet that came to the queue of the CPU then is watched */
+	__u64 drained; /* the packets that a stall kept back have been handled then */
+	__u64 before; /* packets whose turn is before that of the watched one */
+	struct stall queue; /* its waits, of a second at most */
 };
 
 struct {
@@ -171,37 +177,48 @@ static __always_inline void note_seen(void *ctx, struct stall_seen *seen, __u64 
 }
 
 /* A tick within a stall. */
-static __always_inline void look(void *ctx, struct stall_cpu *c, __u64 now)
+static __always_inline void look(void *ctx, struct stall *s, __u64 now)
 {
-	__u32 rows = c->stall.rows;
-	struct stall_seen *last = &c->stall.seen[(rows - 1) & (SEEN - 1)];
+	__u32 rows = s->rows;
+	struct stall_seen *last = &s->seen[(rows - 1) & (SEEN - 1)];
 
-	if (elapsed(c->looked, now) < LOOKED_AT_EVERY)
+	if (elapsed(s->looked, now) < LOOKED_AT_EVERY)
 		return;
-	c->looked = now;
+	s->looked = now;
 	if (rows >= APART && last->pid == (__u32)bpf_get_current_pid_tgid() && last->call == call_of(current_task()) &&
 	    last->softirq == serves_softirq()) {
 		last->count++;
 		last->at = now;
 		return;
 	}
-	note_seen(ctx, &c->stall.seen[rows & (SEEN - 1)], now);
-	c->stall.rows = rows + 1;
+	note_seen(ctx, &s->seen[rows & (SEEN - 1)], now);
+	s->rows = rows + 1;
 }
 
 static __always_inline void note(void *ctx, struct stall_cpu *c, __u32 kind, __u64 since, __u64 now)
 {
 	c->stall.at = now;
+	c->stall.since = since;
 	c->stall.ns = elapsed(since, now);
 	c->stall.cpu = bpf_get_smp_processor_id();
 	c->stall.kind = kind;
 	note_seen(ctx, &c->stall.end, now);
 }
 
-static __always_inline void tell(struct stall_cpu *c)
+static __always_inline void send(struct stall *s)
 {
-	if (c->stall.ns >= LATEST || bpf_ringbuf_output(&stalls, &c->stall, sizeof(c->stall), BPF_RB_NO_WAKEUP))
+	if (s->ns >= LATEST || bpf_ringbuf_output(&stalls, s, sizeof(*s), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&lost, 1);
+	s->rows = 0;
+}
+
+/* Packets that came meanwhile now wait behind each other: that belongs to this stall. A CPU that is busy for less than half of its time has
+ * handled them after as long again.
+ */
+static __always_inline void tell(struct stall_cpu *c, __u64 now)
+{
+	c->mark = 0;
+	c->drained = now + c->stall.ns;
+	send(&c->stall);
 	c->pending = 0;
-	c->stall.rows = 0;
 }

@@ -139,13 +139,14 @@ impl<'slot> Stalls<'slot> {
         })
     }
 
-    /// The stalls that last until now: the softirq is raised, and has not begun.
+    /// The stalls that last until now: the softirq is raised, and has not begun. And waits in queues that were not told yet.
     fn open(&self, now: u64) -> Vec<stall> {
         let all = self.skel.maps.stall_cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let sees_entries = self.skel.links.began.is_some() && self.skel.links.raised.is_some();
-        let all = all.ok().flatten().filter(|_| sees_entries).unwrap_or_default();
-        let cpus = all.iter().map(|bytes| value::<stall_cpu>(bytes));
-        cpus.zip(0..).filter_map(|(cpu, number)| still_open(&cpu, number, now)).collect()
+        let all: Vec<stall_cpu> =
+            all.ok().flatten().unwrap_or_default().iter().map(|bytes| value(bytes)).collect();
+        let still = |(cpu, number)| still_open(cpu, number, now).filter(|_| sees_entries);
+        all.iter().zip(0..).filter_map(still).chain(all.iter().filter_map(not_told)).collect()
     }
 
     /// The window is over: what comes later is not told.
@@ -178,8 +179,16 @@ fn still_open(cpu: &stall_cpu, number: u32, now: u64) -> Option<stall> {
     let end = *cpu.stall.seen.get((last % SEEN) as usize)?;
     let ns = now.checked_sub(cpu.raised).filter(|_| cpu.raised > 0)?;
     let is_watched = end.at > cpu.raised && now.saturating_sub(end.at) <= TICK;
-    let open = stall { at: now, ns, cpu: number, kind: STALL_DEFERRED, end, ..cpu.stall };
+    let open = stall { at: now, since: cpu.raised, ns, cpu: number, kind: STALL_DEFERRED, end, ..cpu.stall };
     (is_watched && ns >= STALL).then_some(open)
+}
+
+/// Waits of packets in the queue of this CPU that are no whole row. How long the packet waits whose turn has not come yet is not known.
+fn not_told(cpu: &stall_cpu) -> Option<stall> {
+    let queue = &cpu.queue;
+    let last = (queue.rows.wrapping_sub(1) % SEEN) as usize;
+    let end = queue.seen.get(last).filter(|_| queue.rows > 0).copied().unwrap_or_default();
+    (queue.waits > 0).then_some(stall { end, ..*queue })
 }
 
 impl Probe for Stalls<'_> {

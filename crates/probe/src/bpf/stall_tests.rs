@@ -116,6 +116,50 @@ fn root_long_poll_is_a_stall_and_its_ticks_show_the_softirqs_code() {
     assert!(polls.iter().all(|row| (5_000_000..1_000_000_000).contains(&row.ns)));
 }
 
+/// With 20 long filters a packet takes some 20 us: a queue of 1,000 packets is a wait of 20 ms, and no poll of 64 takes 5 ms.
+#[test]
+fn root_packets_behind_each_other_wait_in_the_queue_of_their_cpu() {
+    let Some(mut flood) = flood() else { return println!("not run: one CPU") };
+    flood.fill_queues();
+    flood.more_readers(20);
+    let rows = stalls_of(true, || {
+        let until = Instant::now() + Duration::from_millis(1500);
+        while Instant::now() < until {
+            flood.send(100);
+        }
+    });
+    let queued = of_kind(&rows, StallKind::Queued);
+    let sum: u64 = queued.iter().map(|row| row.ns).sum();
+    assert!((500_000_000..1_600_000_000).contains(&sum), "{sum}: {rows:?}");
+    for row in &queued {
+        assert!((5_000_000..200_000_000).contains(&row.worst_ns), "{row:?}");
+        assert!(row.ns <= u64::from(row.waits) * row.worst_ns && row.ns >= u64::from(row.waits) * 5_000_000);
+    }
+    let ticks = queued.iter().flat_map(|row| &row.seen[..row.seen.len() - 1]);
+    let (count, softirqs) = ticks
+        .fold((0, 0), |(all, of), tick| (all + tick.count, of + if tick.softirq { tick.count } else { 0 }));
+    assert!(count >= 20 && softirqs * 2 > count, "{softirqs} of {count}");
+    // Bursts that the CPU handles at once.
+    let rows = stalls_of(true, || {
+        let until = Instant::now() + Duration::from_millis(600);
+        while Instant::now() < until {
+            flood.send(20);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert!(of_kind(&rows, StallKind::Queued).is_empty(), "{rows:?}");
+}
+
+#[test]
+fn waits_that_are_no_whole_row_are_told_at_the_end_of_the_window() {
+    let mut cpu = waiting();
+    assert!(not_told(&cpu).is_none());
+    cpu.queue = stall { waits: 3, ns: 21_000_000, rows: 1, ..stall::default() };
+    cpu.queue.seen[0].pid = 20;
+    let told = not_told(&cpu).unwrap();
+    assert_eq!((told.waits, told.ns, told.end.pid), (3, 21_000_000, 20));
+}
+
 /// A device whose packets the writer itself carries up, with bottom halves off (drivers/net/tun.c, tun_rx_batched).
 struct Tun(File);
 

@@ -45,6 +45,9 @@ pub(super) fn none(doc: &Document) -> String {
 /// "agent (pid 9) kept CPU 1 from its packets for 430 ms, 3 times, worst 150 ms".
 pub(super) fn headline(stall: &StallAccount) -> String {
     let (total, worst) = (seconds(stall.total), seconds(stall.worst));
+    if stall.kind == StallKind::Queued {
+        return queue(stall);
+    }
     let often = format!("for {total}, {}, worst {worst}", times(stall.count));
     match &stall.culprit {
         Some(culprit) => {
@@ -52,6 +55,19 @@ pub(super) fn headline(stall: &StallAccount) -> String {
         }
         None => format!("CPU {} left its packets waiting {often}; the culprit is not known", stall.cpu),
     }
+}
+
+/// "Packets waited behind each other in the queue of CPU 1 for 4.7 s, 8 ms on average, worst 14 ms: ipt_do_table in a softirq".
+fn queue(stall: &StallAccount) -> String {
+    let (total, usual, worst) = (seconds(stall.total), seconds(stall.usual()), seconds(stall.worst));
+    let by = match &stall.culprit {
+        Some(culprit) => format!(": it was busy with {}", culprit.named()),
+        None => "; the culprit is not known".to_owned(),
+    };
+    format!(
+        "Packets waited behind each other in the queue of CPU {} for {total}, {usual} on average, worst {worst}{by}",
+        stall.cpu
+    )
 }
 
 fn print(page: &mut Page, stall: &StallAccount) {
@@ -62,6 +78,10 @@ fn print(page: &mut Page, stall: &StallAccount) {
         StallKind::Deferred => "the receive softirq was raised, and began late".to_owned(),
         StallKind::Poll => "a poll of the receive softirq took long".to_owned(),
         StallKind::Thread => format!("{thread}, which polls a network device, waited for this CPU"),
+        StallKind::Queued => {
+            "packets came faster than the receive softirq handled them; no task kept the CPU from it"
+                .to_owned()
+        }
     };
     let mut line = |label: &str, words: &str| page.tell(&format!("  {label:<9}"), 11, words, Ink::Plain);
     line("how", &how);

@@ -335,7 +335,7 @@ pub fn slow_calls() -> Vec<SlowCallAccount> {
     vec![first, open]
 }
 
-/// Packets that waited for their CPU: interrupts off, a deferred softirq, a polling thread, a long poll, and one that is not known.
+/// Packets that waited for their CPU: interrupts off, a deferred softirq, a polling thread, a long poll, a queue, and one that is not known.
 pub fn stalls() -> Vec<StallAccount> {
     let agent = StallCulprit {
         pid: 10_137,
@@ -368,7 +368,17 @@ pub fn stalls() -> Vec<StallAccount> {
         of(11, StallKind::IrqsOff, 0.43, Some(agent)),
         of(3, StallKind::Deferred, 0.12, Some(bare.clone())),
         of(2, StallKind::Thread, 0.08, Some(bare)),
-        of(0, StallKind::Poll, 0.06, Some(rules)),
+        of(0, StallKind::Poll, 0.06, Some(rules.clone())),
+        StallAccount {
+            count: 500,
+            worst: s(0.014),
+            ..of(
+                1,
+                StallKind::Queued,
+                4.7,
+                Some(StallCulprit { function: Some("ipt_do_table".into()), ..rules }),
+            )
+        },
         StallAccount { count: 1, ..of(7, StallKind::IrqsOff, 0.03, None) },
     ]
 }

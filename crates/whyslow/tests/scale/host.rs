@@ -557,7 +557,7 @@ fn stall(cpu: u32, pid: u32, draw: &mut Draw) -> Stall {
     let Gap { tgid, at_ns, ns, kernel, .. } = gap(cpu, pid, draw);
     let ran = StallSeen { at_ns, count: 3, pid, tgid, kernel, ..StallSeen::default() };
     let kind = draw.pick(&["interrupts-off", "softirq-deferred", "long-poll"]).to_owned();
-    Stall { cpu, at_ns, ns, kind, seen: vec![ran; draw.between(1, 4) as usize] }
+    Stall { cpu, at_ns, ns, kind, seen: vec![ran; draw.between(1, 4) as usize], ..Stall::default() }
 }
 
 fn irq_latencies(cpu: u32, draw: &mut Draw) -> Vec<IrqLatency> {

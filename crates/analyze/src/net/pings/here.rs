@@ -119,6 +119,11 @@ impl Wait {
     }
 }
 
+/// The least time of a stall that holds an answer so long.
+fn enough(excess: u64) -> u64 {
+    (excess / 100).saturating_mul(MOST).saturating_sub(TICK).max(excess / LEAST).max(1)
+}
+
 /// In order of their ends.
 struct Waits(Vec<Wait>);
 
@@ -129,7 +134,9 @@ impl Waits {
             from: one.at_ns.saturating_sub(one.ns),
             told: at,
         };
-        let mut all: Vec<Wait> = told.iter().enumerate().map(wait).collect();
+        // A queue is no stall of all packets: nothing ties an answer to it.
+        let alone = told.iter().enumerate().filter(|(_, one)| one.kind != StallKind::Queued);
+        let mut all: Vec<Wait> = alone.map(wait).collect();
         all.sort_unstable();
         Waits(all)
     }
@@ -141,7 +148,7 @@ impl Waits {
     /// The stall that held an answer: of those that lasted long enough the one that ended nearest to it. Else the longer one of two: the request
     /// waited for the one, and its answer for the other.
     fn cause(&self, sent: u64, answered: u64, excess: u64) -> Option<&Wait> {
-        let enough = (excess / 100).saturating_mul(MOST).saturating_sub(TICK).max(excess / LEAST).max(1);
+        let enough = enough(excess);
         let ended = self.ended_near(answered, excess);
         let distance = |wait: &Wait| (wait.to.abs_diff(answered), *wait);
         let alone = ended.iter().filter(|wait| wait.within(sent, answered) >= enough);

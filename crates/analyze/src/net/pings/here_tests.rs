@@ -9,7 +9,7 @@ use super::*;
 
 fn stall(cpu: u32, from: u64, to: u64) -> Stall {
     let kind = StallKind::Deferred.word().to_owned();
-    Stall { cpu, at_ns: to, ns: to.saturating_sub(from), kind, seen: vec![] }
+    Stall { cpu, at_ns: to, ns: to.saturating_sub(from), kind, ..Stall::default() }
 }
 
 /// A thread had the CPU.
@@ -39,6 +39,18 @@ fn one_late(ms: u64, stalls: Option<Vec<Stall>>) -> PingAccount {
 
 fn cpus(told: &PingAccount) -> Vec<(u32, u64, u64)> {
     told.explained.iter().map(|one| (one.cpu, one.late, one.stalls)).collect()
+}
+
+#[test]
+fn queue_of_a_cpu_explains_no_single_answer() {
+    let queue = Stall {
+        kind: StallKind::Queued.word().to_owned(),
+        worst_ns: 50 * MS,
+        waits: 1,
+        ..stall(1, 101 * MS, 149 * MS)
+    };
+    let told = one_late(50, Some(vec![by_agent(queue)]));
+    assert_eq!((told.late, cpus(&told)), (1, vec![]));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn told(ev: &Evidence<'_>, runs: &mut Runs<'_>, thread: &Task, span: &Span, befo
         _ => Err("no one task is known to have had this CPU for most of the time".to_owned()),
     };
     let named = Some(format!("{} (pid {})", thread.comm, thread.pid));
-    Told { cpu, kind: StallKind::Thread, at_ns: span.to_ns, ns, new_ns: ns, thread: named, culprit }
+    Told { cpu, kind: StallKind::Thread, at_ns: span.to_ns, ns, new_ns: ns, count: 1, thread: named, culprit }
 }
 
 /// The thread that ran. A limit on real-time tasks (sched_rt_runtime_us) takes 50 ms of a second from them.
