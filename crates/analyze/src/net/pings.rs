@@ -18,6 +18,7 @@ mod simulator;
 mod stairs;
 mod times;
 
+use here::Here;
 use times::{Timed, Usual};
 
 #[cfg(test)]
@@ -52,9 +53,9 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
     let mut stalls = silences::joined(together, counts.silences(rows, rec, pinged));
     let not_listed = keep_longest(&mut stalls);
     let here = usual.map(|usual| here::explained(ev, &late, &usual));
-    let (explained, unwatched) = match here.unwrap_or_else(|| ev.stalls().map(|_| Vec::new())) {
-        Ok(explained) => (explained, None),
-        Err(why) => (Vec::new(), Some(why.to_string())),
+    let (here, unwatched) = match here.unwrap_or_else(|| ev.stalls().map(|_| Here::default())) {
+        Ok(here) => (here, None),
+        Err(why) => (Here::default(), Some(why.to_string())),
     };
     Some(PingAccount {
         target: pinged.target.clone(),
@@ -75,10 +76,10 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         late: late.len() as u64,
         alone: (late.len() as u64).saturating_sub(in_stalls),
         stalls,
-        explained,
+        explained: here.explained,
         unwatched,
         sent_late: counts.sent_late,
-        notes: counts.notes(not_listed),
+        notes: counts.notes(not_listed, here.by_chance),
     })
 }
 
@@ -183,7 +184,7 @@ impl<'r> Counts<'r> {
         all
     }
 
-    fn notes(&self, not_listed: usize) -> Vec<String> {
+    fn notes(&self, not_listed: usize, by_chance: u64) -> Vec<String> {
         let (silent, refused) = (self.sent > 0 && self.answered == 0, self.unreachable > 0);
         let late = counted(self.sent_late, "request");
         let notes = [
@@ -191,6 +192,7 @@ impl<'r> Counts<'r> {
             (refused, "ICMP errors come from routers, or from this host if the target does not answer to ARP: requests with one have no time".to_owned()),
             (self.limited > 0, "A closed UDP port answers about once a second (net.ipv4.icmp_ratelimit): what has no answer does not count as lost".to_owned()),
             (self.sent_late > 0, format!("{late} left an interval late or more, because whyslow had no CPU: stalls that began then may be longer than listed")),
+            (by_chance > 0, format!("Packets wait so often on this host that late answers meet a stall by chance: {} did, and is tied to none", counted(by_chance, "answer"))),
             (not_listed > 0, format!("Not listed: {}", counted(not_listed as u64, "shorter stall"))),
         ];
         notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()

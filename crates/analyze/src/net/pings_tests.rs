@@ -214,5 +214,7 @@ fn many_rows_take_no_square_of_time() {
     };
     rec.tables.stalls = Some((0..100_000).map(stall).collect());
     let told = told_of(&rec);
-    assert_eq!((told.late, told.alone, told.explained.is_empty()), (500_000, 500_000, false));
+    assert_eq!((told.late, told.alone), (500_000, 500_000));
+    // The stalls end at one time, and answers are late at all times.
+    assert!(told.notes.iter().any(|note| note.contains("by chance")), "{:?}", told.notes);
 }

@@ -45,7 +45,7 @@ const IDLED: &str = "the CPU idled: a deep idle state, firmware or a hypervisor 
 const FRAMES: usize = 8;
 
 /// Why no thread is named where the hypervisor may have made the stalls.
-pub(super) const TAKEN_AS_MUCH: &str = "the hypervisor took as much time of this CPU, and when is not known";
+const TAKEN_AS_MUCH: &str = "the hypervisor took as much time of this CPU, and when is not known";
 
 /// A stall, and what caused it.
 pub(super) struct Told {
@@ -65,7 +65,9 @@ pub(super) struct Told {
 
 /// All stalls, in no order.
 pub(super) fn all(ev: &Evidence<'_>) -> Vec<Told> {
-    of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)).collect()
+    let mut all: Vec<Told> = of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)).collect();
+    doubt_stolen(&mut all, &Stolen::of(ev.recording()));
+    all
 }
 
 /// The stalls by CPU and cause, the longest time first.
@@ -99,7 +101,6 @@ pub(crate) fn accounts(ev: &Evidence<'_>) -> Vec<StallAccount> {
         (sum.worst, sum.at) = (sum.worst.max(ns), sum.at.min(at));
     }
     let mut all: Vec<StallAccount> = by_cause.into_values().collect();
-    doubt_stolen(&mut all, &Stolen::of(ev.recording()));
     // Waits of threads that others' waits hold.
     all.retain(|one| one.count > 0);
     all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.at, a.cpu).cmp(&(b.at, b.cpu))));
@@ -129,17 +130,15 @@ fn of_softirqs(ev: &Evidence<'_>) -> Vec<Told> {
 }
 
 /// Where a hypervisor took as much of a CPU as its softirq was late, or its polls took, these times are as likely the hypervisor's.
-fn doubt_stolen(all: &mut [StallAccount], stolen: &Stolen) {
+fn doubt_stolen(all: &mut [Told], stolen: &Stolen) {
     let mut sums: BTreeMap<(u32, StallKind), u64> = BTreeMap::new();
     for one in all.iter() {
         let sum = sums.entry((one.cpu, one.kind)).or_default();
-        *sum = sum.saturating_add(u64::try_from(one.total.as_nanos()).unwrap_or(u64::MAX));
+        *sum = sum.saturating_add(one.new_ns);
     }
-    for one in all.iter_mut().filter(|one| one.kind != StallKind::IrqsOff && one.culprit.is_some()) {
-        if stolen.took_as_much(one.cpu, sums.get(&(one.cpu, one.kind)).copied().unwrap_or(0)) {
-            one.culprit = None;
-            one.unknown = Some(TAKEN_AS_MUCH.to_owned());
-        }
+    sums.retain(|(cpu, kind), sum| *kind != StallKind::IrqsOff && stolen.took_as_much(*cpu, *sum));
+    for one in all.iter_mut().filter(|one| one.culprit.is_ok() && sums.contains_key(&(one.cpu, one.kind))) {
+        one.culprit = Err(TAKEN_AS_MUCH.to_owned());
     }
 }
 

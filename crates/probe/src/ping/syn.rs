@@ -9,8 +9,8 @@ use super::packet::{ipv4_payload, pseudo_head, sum};
 pub const LENGTH: usize = 24;
 
 /// Rows are this far apart in sequence numbers, modulo 2^32; odd, so that the row can be computed back. A SYN whose number is in the
-/// window of a half-open connection of the same port is answered with a reset (tcp_check_req), as if the port were closed. Rows
-/// whose numbers are nearer than such a window are 29,000 rows apart at least, and those of one port 1,000 at most.
+/// window of a half-open connection of the same port is answered with a reset (tcp_check_req), as if the port were closed. Numbers
+/// nearer than such a window belong to rows that are 29,000 apart at least; rows of one port are 1,000 apart at most.
 const STEP: u32 = 0x9e37_79b1;
 
 const FIN: u8 = 1;

@@ -32,7 +32,7 @@ pub(super) fn headline(pings: &PingAccount) -> (String, Ink) {
         let late = pings.late;
         let words = match late {
             0 => format!("{target} gave no answer in {stalls}"),
-            late if own * 100 >= late * NEARLY_ALL => {
+            late if own * 100 >= late * NEARLY_ALL && pings.stalls.iter().all(|stall| stall.late > 0) => {
                 format!("This host kept {own} of {answered} answers of {target} waiting, in {stalls}")
             }
             late => format!("Answers of {target} stalled: {late} of {answered} came late, in {stalls}"),
@@ -176,7 +176,10 @@ fn explained(line: &mut impl FnMut(&str, &str), pings: &PingAccount) {
         return;
     }
     let sum: u64 = pings.explained.iter().map(|one| one.late).sum();
-    line("explained", &format!("{sum} of {} late answers waited for a CPU of this host", pings.late));
+    line(
+        "explained",
+        &format!("{sum} of {} late answers came right behind a stall of packets on this host", pings.late),
+    );
     for one in &pings.explained {
         line("", &culprit(one));
     }

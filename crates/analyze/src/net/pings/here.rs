@@ -11,8 +11,7 @@ use whyslow_model::stall::{StallCulprit, StallKind};
 
 use super::times::{Timed, Usual};
 use crate::Evidence;
-use crate::irq::latency::Stolen;
-use crate::net::stalls::{self, TAKEN_AS_MUCH, Told};
+use crate::net::stalls::{self, Told};
 
 /// A stall is what made an answer late if it lasted for so much of what the answer is late, in per cent.
 const MOST: u64 = 80;
@@ -33,15 +32,21 @@ const LOOKED_AT: usize = 32;
 
 /// Other times, in ns: no multiples of each other, nor of the periods of timers.
 const OTHER_TIMES: [u64; 5] = [61_300_000, 137_900_000, 293_700_000, 571_100_000, 907_300_000];
-/// Nothing is told of the cause if more than a third of the matches may be chance.
+/// No answer is tied to a stall if more than a third of the matches may be chance.
 const CHANCE: u64 = 3;
-const BY_CHANCE: &str =
-    "packets wait so often on this host that about as many late answers would match at other times";
+
+/// Late answers, and the stalls of this host behind which they came.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    pub explained: Vec<Explained>,
+    /// So many answers came right behind a stall, but about as many would at other times: none is tied to one.
+    pub by_chance: u64,
+}
 
 /// The late answers that waited here, or why that is not known.
-pub(super) fn explained(ev: &Evidence<'_>, late: &[Timed], usual: &Usual) -> Result<Vec<Explained>, Missing> {
+pub(super) fn explained(ev: &Evidence<'_>, late: &[Timed], usual: &Usual) -> Result<Here, Missing> {
     ev.stalls()?;
-    let told = told(ev);
+    let told = stalls::all(ev);
     let waits = Waits::of(&told);
     let held = |one: &Timed, later: u64| {
         let (sent, answered) = (one.sent.saturating_add(later), one.answered.saturating_add(later));
@@ -49,36 +54,15 @@ pub(super) fn explained(ev: &Evidence<'_>, late: &[Timed], usual: &Usual) -> Res
     };
     let mut by_stall: BTreeMap<usize, u64> = BTreeMap::new();
     late.iter().filter_map(|one| held(one, 0)).for_each(|told| *by_stall.entry(told).or_default() += 1);
-    let found = by_stall.into_iter().filter_map(|(at, late)| Some((told.get(at)?, late)));
-    let mut all = by_cause(found);
-    let matches: u64 = all.iter().map(|one| one.late).sum();
+    let matches: u64 = by_stall.values().sum();
     // What the same answers would match at other times, they match by chance.
-    let by_chance: u64 =
-        OTHER_TIMES.iter().map(|later| count(late.iter().filter_map(|one| held(one, *later)))).sum();
+    let at = |later: &u64| late.iter().filter(|one| held(one, *later).is_some()).count() as u64;
+    let by_chance: u64 = OTHER_TIMES.iter().map(at).sum();
     if by_chance.saturating_mul(CHANCE) > matches.saturating_mul(OTHER_TIMES.len() as u64) {
-        all.iter_mut().for_each(|one| (one.culprit, one.unknown) = (None, Some(BY_CHANCE.to_owned())));
+        return Ok(Here { explained: Vec::new(), by_chance: matches });
     }
-    Ok(all)
-}
-
-fn count<T>(all: impl Iterator<Item = T>) -> u64 {
-    all.count() as u64
-}
-
-/// The stalls of this host. What the hypervisor may have done is told of no thread, as in their accounts.
-fn told(ev: &Evidence<'_>) -> Vec<Told> {
-    let mut all = stalls::all(ev);
-    let stolen = Stolen::of(ev.recording());
-    let mut sums: BTreeMap<(u32, StallKind), u64> = BTreeMap::new();
-    for one in &all {
-        let sum = sums.entry((one.cpu, one.kind)).or_default();
-        *sum = sum.saturating_add(one.new_ns);
-    }
-    sums.retain(|(cpu, kind), sum| *kind != StallKind::IrqsOff && stolen.took_as_much(*cpu, *sum));
-    for one in all.iter_mut().filter(|one| one.culprit.is_ok() && sums.contains_key(&(one.cpu, one.kind))) {
-        one.culprit = Err(TAKEN_AS_MUCH.to_owned());
-    }
-    all
+    let found = by_stall.into_iter().filter_map(|(at, late)| Some((told.get(at)?, late)));
+    Ok(Here { explained: by_cause(found), by_chance: 0 })
 }
 
 fn by_cause<'t>(found: impl Iterator<Item = (&'t Told, u64)>) -> Vec<Explained> {

@@ -41,6 +41,16 @@ fn cpus(told: &PingAccount) -> Vec<(u32, u64, u64)> {
     told.explained.iter().map(|one| (one.cpu, one.late, one.stalls)).collect()
 }
 
+/// Four CPUs with a stall of 8 ms each 10 ms, and a target whose answers are late at times of its own.
+#[test]
+fn stalls_at_any_time_explain_no_answer() {
+    let stalls = (0..400)
+        .map(|n| by_agent(stall(n % 4, u64::from(n) * 5 * MS / 2, u64::from(n) * 5 * MS / 2 + 8 * MS)));
+    let told = one_late(12, Some(stalls.collect()));
+    assert_eq!((told.late, cpus(&told)), (1, vec![]));
+    assert!(told.notes.iter().any(|note| note.contains("by chance: 1 answer did")), "{:?}", told.notes);
+}
+
 #[test]
 fn queue_of_a_cpu_explains_no_single_answer() {
     let queue = Stall {
