@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::finding::{RuledOut, in_seconds, in_seconds_or_null};
 use crate::stall::StallCulprit;
 use crate::timeline::is_default;
 use crate::words::words;
@@ -50,6 +50,9 @@ pub struct Pinged {
     /// The port; 0: none.
     #[serde(skip_serializing_if = "is_default")]
     pub port: u16,
+    /// Each second request was an ICMP echo.
+    #[serde(skip_serializing_if = "is_default")]
+    pub with_icmp: bool,
     /// The time between two requests.
     pub interval_ns: u64,
     /// A request without an answer for so long is lost.
@@ -77,6 +80,19 @@ pub struct Ping {
     /// Why it was not sent: a name as in errno(3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What the target told of it; `None`: only `whyslow net --serve` tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leg: Option<Box<Leg>>,
+}
+
+/// A request at the target, by the target's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Leg {
+    /// From its leaving until the target's kernel took it from the device, less the least of all requests: two clocks have no common zero.
+    pub there_ns: u64,
+    /// From then until the target answered.
+    pub stay_ns: u64,
 }
 
 /// The answers of a host.
@@ -91,6 +107,8 @@ pub struct PingAccount {
     /// The port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// Each second request was an ICMP echo.
+    pub with_icmp: bool,
     /// The time between two requests.
     #[serde(rename = "interval_s", serialize_with = "in_seconds")]
     pub interval: Duration,
@@ -122,11 +140,20 @@ pub struct PingAccount {
     pub alone: u64,
     /// Times in which no request was answered, from answers that came together or were lost in a row; in order of time.
     pub stalls: Vec<PingStall>,
+    /// Where late answers waited; the most answers first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PingPlace>,
+    /// Requests of other source ports during the stalls; `None`: one port was asked from, or there was no stall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<PingPorts>,
     /// Late answers that stalls of this host explain, by CPU and cause; the most answers first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<Explained>,
     /// Why no late answer can be explained by this host; `None`: its stalls were watched.
     pub unwatched: Option<String>,
+    /// What did not keep the late answers waiting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ruled_out: Vec<RuledOut>,
     /// Requests that whyslow sent an interval late or more: stalls may have begun unseen then.
     pub sent_late: u64,
     /// What a reader must know: a limit of answers, a clock that was set.
@@ -188,6 +215,62 @@ pub struct PingStall {
     pub answers: u64,
     /// Requests of that time without an answer.
     pub lost: u64,
+}
+
+words! {
+    /// A part of the way of a request and its answer.
+    Where {
+        /// From this host's device to the target, and there until its kernel took the request from the device.
+        There "before-target",
+        /// From then until the target answered.
+        Target "target",
+        /// From then until this host's kernel took the answer from the device.
+        Back "after-target",
+    }
+}
+
+/// Late answers that waited in one place for more than half of their delay, by the times that the target told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PingPlace {
+    /// `None`: cannot tell.
+    pub place: Option<Where>,
+    /// How many.
+    pub late: u64,
+}
+
+words! {
+    /// Which source ports a stall holds.
+    PortsHeld {
+        /// All that were asked from meanwhile.
+        All "all",
+        /// Some of them.
+        Some "some",
+        /// The same ones in each stall.
+        Same "some-the-same",
+        /// In each stall others.
+        Changing "some-changing",
+        /// It cannot be told.
+        Unknown "cannot-tell",
+    }
+}
+
+/// Requests that were sent during stalls, early enough to be late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PingPorts {
+    /// Which ports the stalls hold.
+    pub held: PortsHeld,
+    /// Requests whose answers came late.
+    pub late: u64,
+    /// Source ports of these.
+    pub late_ports: u64,
+    /// Requests whose answers came in time.
+    pub in_time: u64,
+    /// Source ports of these.
+    pub in_time_ports: u64,
+    /// Of the late requests, ICMP echoes.
+    pub icmp_late: u64,
+    /// Of those in time.
+    pub icmp_in_time: u64,
 }
 
 /// Late answers that waited on this host.

@@ -44,6 +44,8 @@ pub struct Aim {
     pub how: PingHow,
     /// 0 for ICMP.
     pub port: u16,
+    /// Each second request is an ICMP echo: ICMP has one receive queue of the target, and ports have all.
+    pub with_icmp: bool,
     /// The time between two requests.
     pub interval: Duration,
     /// Stop after so many.
@@ -67,6 +69,8 @@ pub enum PingError {
 pub struct Pinger {
     aim: Aim,
     opened: open::Opened,
+    /// In turn with the others.
+    echo: Option<open::Opened>,
 }
 
 impl Pinger {
@@ -75,17 +79,47 @@ impl Pinger {
         if let Some(reason) = aim.objection() {
             return Err(PingError::Aim { address: aim.address, reason });
         }
-        Ok(Pinger { opened: open::open(aim)?, aim: aim.clone() })
+        let echo = if aim.with_icmp { Some(open::open(&aim.by_icmp())?) } else { None };
+        Ok(Pinger { opened: open::open(aim)?, echo, aim: aim.clone() })
     }
 
     /// Sends from `start_ns` of CLOCK_MONOTONIC on until the window is over, the count is reached or `stop` is set, and then waits for
     /// answers that are still due. Returns the requests in order of sending.
     pub fn run(self, start_ns: u64, window: Duration, stop: &AtomicBool, live: &Live) -> Vec<Ping> {
-        run::run(&self.aim, &self.opened, start_ns, window, stop, live)
+        let Some(echo) = &self.echo else {
+            return run::run(&self.aim, &self.opened, (start_ns, Duration::ZERO), window, stop, live);
+        };
+        let [by_port, by_icmp] = self.aim.in_turn();
+        let mut rows = std::thread::scope(|scope| {
+            let echoes =
+                scope.spawn(|| run::run(&by_icmp, echo, (start_ns, self.aim.interval), window, stop, live));
+            let mut rows = run::run(&by_port, &self.opened, (start_ns, Duration::ZERO), window, stop, live);
+            match echoes.join() {
+                Ok(echoes) => rows.extend(echoes),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+            rows
+        });
+        rows.sort_by_key(|row| row.sent_ns);
+        rows
     }
 }
 
 impl Aim {
+    fn by_icmp(&self) -> Aim {
+        Aim { how: PingHow::Icmp, port: 0, with_icmp: false, ..self.clone() }
+    }
+
+    /// Both ways to ask, each half as often.
+    fn in_turn(&self) -> [Aim; 2] {
+        let interval = self.interval.saturating_mul(2);
+        let count = |other: u64| self.count.map(|count| count.saturating_add(other) / 2);
+        [
+            Aim { interval, count: count(1), ..self.clone() },
+            Aim { interval, count: count(0), ..self.by_icmp() },
+        ]
+    }
+
     fn objection(&self) -> Option<&'static str> {
         let is_v4 =
             |is: fn(std::net::Ipv4Addr) -> bool| matches!(self.address, IpAddr::V4(address) if is(address));

@@ -12,6 +12,9 @@ use whyslow_model::{Recording, counted};
 use crate::Evidence;
 
 mod here;
+mod places;
+mod ports;
+mod ruled_out;
 mod silences;
 #[cfg(test)]
 mod simulator;
@@ -34,10 +37,10 @@ const FEW: u64 = 4;
 /// What the answers of the host that was asked show; `None`: none was asked.
 pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
     let rec = ev.recording();
-    let pinged = rec.meta.pinged.as_ref()?;
     let mut rows: Vec<&Ping> = rec.tables.pings.as_deref()?.iter().collect();
     rows.sort_by_key(|row| (row.sent_ns.saturating_sub(row.late_ns), row.sent_ns, row.answered_ns, row.port));
-    let rows = &rows[..];
+    let (pinged, unheard) = heard(rec.meta.pinged.as_ref()?, &mut rows);
+    let (pinged, rows) = (&pinged, &rows[..]);
     let counts = Counts::of(rec, pinged, rows);
     let timed = times::timed(rows);
     let usual = Usual::of(&timed);
@@ -50,6 +53,7 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         together.clear();
     }
     let in_stalls = late_in(&together);
+    let ports = usual.and_then(|usual| ports::held(&timed, &together, &usual));
     let mut stalls = silences::joined(together, counts.silences(rows, rec, pinged));
     let not_listed = keep_longest(&mut stalls);
     let here = usual.map(|usual| here::explained(ev, &late, &usual));
@@ -57,11 +61,12 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         Ok(here) => (here, None),
         Err(why) => (Here::default(), Some(why.to_string())),
     };
-    Some(PingAccount {
+    let mut account = PingAccount {
         target: pinged.target.clone(),
         address: pinged.address.clone(),
         how: pinged.how.clone(),
         port: Some(pinged.port).filter(|port| *port > 0),
+        with_icmp: pinged.with_icmp,
         interval: Duration::from_nanos(pinged.interval_ns),
         sent: counts.sent,
         answered: counts.answered,
@@ -76,11 +81,39 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         late: late.len() as u64,
         alone: (late.len() as u64).saturating_sub(in_stalls),
         stalls,
+        places: usual.map(|usual| places::places(&timed, &usual)).unwrap_or_default(),
+        ports,
         explained: here.explained,
         unwatched,
         sent_late: counts.sent_late,
-        notes: counts.notes(not_listed, here.by_chance),
-    })
+        ruled_out: vec![],
+        notes: unheard.into_iter().chain(counts.notes(not_listed, here.by_chance)).collect(),
+    };
+    account.ruled_out = ruled_out::of(ev, &account, here.by_chance);
+    Some(account)
+}
+
+/// Of two ways to ask in turn, one may get no answer at all: a firewall drops it, and that says nothing about the others. What is left, and a note.
+fn heard(pinged: &Pinged, rows: &mut Vec<&Ping>) -> (Pinged, Option<String>) {
+    let is_answered = |icmp: bool| {
+        let mut of = rows.iter().filter(|row| (row.port == 0) == icmp);
+        of.any(|row| row.answered_ns.is_some())
+    };
+    let (icmp, other) = (is_answered(true), is_answered(false));
+    if !pinged.with_icmp || icmp == other {
+        return (pinged.clone(), None);
+    }
+    let silent = rows.len();
+    rows.retain(|row| (row.port == 0) == icmp);
+    let silent = counted((silent - rows.len()) as u64, "request");
+    let interval_ns = pinged.interval_ns.saturating_mul(2);
+    let rest = Pinged { with_icmp: false, interval_ns, ..pinged.clone() };
+    if icmp {
+        let note =
+            format!("{silent} to {} port {} had no answer: they are left out", pinged.how, pinged.port);
+        return (Pinged { how: PingHow::Icmp.word().to_owned(), port: 0, ..rest }, Some(note));
+    }
+    (rest, Some(format!("{silent} by ICMP had no answer: they are left out")))
 }
 
 /// How many stalls were left out; the others are in order of time.

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use whyslow_model::ping::Leg;
 use whyslow_model::stall::Stall;
 
 use super::simulator::{Dice, MS, Receiver, recording};
@@ -99,6 +100,29 @@ fn silence_of_a_closed_udp_port_is_no_loss() {
     assert!(told.notes[0].contains("icmp_ratelimit"), "{:?}", told.notes);
 }
 
+/// Each second request was an ICMP echo, which a firewall drops.
+#[test]
+fn a_way_without_any_answer_is_left_out() {
+    let asked = |icmp: Option<u64>, tcp: Option<u64>| {
+        let mut all = rows(&[icmp, tcp].repeat(100));
+        all.iter_mut().skip(1).step_by(2).for_each(|row| row.port = 40_000);
+        let mut rec = recording(10 * MS, 2000 * MS, all);
+        let pinged = rec.meta.pinged.as_mut().expect("a host was asked");
+        (pinged.how, pinged.port, pinged.with_icmp) = ("tcp".into(), 80, true);
+        let told = told_of(&rec);
+        assert_eq!(told.left_out, 0);
+        (told.how, told.port, told.with_icmp, (told.sent, told.lost), told.stalls.len(), told.notes)
+    };
+    let note = |what: &str| vec![format!("100 requests {what} had no answer: they are left out")];
+    let tcp = ("tcp".to_owned(), Some(80), false, (100, 0), 0, note("by ICMP"));
+    assert_eq!(asked(None, Some(100)), tcp);
+    let icmp = ("icmp".to_owned(), None, false, (100, 0), 0, note("to tcp port 80"));
+    assert_eq!(asked(Some(100), None), icmp);
+    assert_eq!(asked(Some(100), Some(90)), ("tcp".into(), Some(80), true, (200, 0), 0, vec![]));
+    let (.., (sent, lost), _, notes) = asked(None, None);
+    assert_eq!((sent, lost, notes[0].starts_with("The host is down")), (200, 200, true));
+}
+
 /// This host asked in vain for the hardware address of the target, for three requests at once.
 #[test]
 fn errors_of_routers_are_no_times() {
@@ -159,14 +183,17 @@ fn ping() -> impl Strategy<Value = Ping> {
     let words =
         prop_oneof![Just("reply"), Just("unreachable"), Just("port-unreachable"), Just(""), Just("?")];
     let error = proptest::option::weighted(0.1, Just("ENOBUFS".to_owned()));
-    (time(), time(), proptest::option::weighted(0.9, time()), words, 0..3u16, error).prop_map(
-        |(sent_ns, late_ns, answered_ns, answer, port, error)| Ping {
+    let leg = (time(), time()).prop_map(|(there_ns, stay_ns)| Box::new(Leg { there_ns, stay_ns }));
+    let leg = proptest::option::weighted(0.7, leg);
+    (time(), time(), proptest::option::weighted(0.9, time()), words, 0..3u16, error, leg).prop_map(
+        |(sent_ns, late_ns, answered_ns, answer, port, error, leg)| Ping {
             sent_ns,
             late_ns,
             answered_ns,
             answer: answer.to_owned(),
             port,
             error,
+            leg,
         },
     )
 }
@@ -187,6 +214,8 @@ proptest! {
         prop_assert_eq!(told.stalls.iter().map(|stall| stall.late).sum::<u64>() + told.alone, told.late);
         let explained: u64 = told.explained.iter().map(|one| one.late).sum();
         prop_assert!(explained <= told.late && told.late <= told.answered);
+        prop_assert!(told.ports.is_none_or(|ports| ports.late <= told.late && ports.late + ports.in_time <= told.answered));
+        prop_assert!(told.places.iter().map(|one| one.late).sum::<u64>() <= told.late);
         let mut dice = Dice(seed);
         rec.tables.pings.as_mut().expect("rows").sort_by_cached_key(|_| dice.roll());
         prop_assert_eq!(told_of(&rec), told);

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::Missing;
 use whyslow_model::stall::{Stall, StallAccount, StallCulprit, StallKind, StallSeen};
 use whyslow_model::table::Gap;
 
@@ -68,6 +69,16 @@ pub(super) fn all(ev: &Evidence<'_>) -> Vec<Told> {
     let mut all: Vec<Told> = of_softirqs(ev).into_iter().chain(polling_threads::stalls(ev)).collect();
     doubt_stolen(&mut all, &Stolen::of(ev.recording()));
     all
+}
+
+/// Whether each packet that waited for its CPU is among them.
+pub(crate) fn are_all_seen(ev: &Evidence<'_>) -> Result<bool, Missing> {
+    ev.stalls()?;
+    ev.gaps()?;
+    ev.cpus()?;
+    polling_threads::are_known(ev)?;
+    let unseen = queues::lacks_polls(ev) || queues::unseen(ev).is_some();
+    Ok(!unseen && !polling_threads::may_be_late_otherwise(ev))
 }
 
 /// The stalls by CPU and cause, the longest time first.

@@ -18,7 +18,7 @@ use whyslow_model::{
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::irq::latency::culprits;
-use crate::net::stalls::{accounts, polling_threads, queues};
+use crate::net::stalls::{accounts, are_all_seen, polling_threads, queues};
 
 pub const RULE: Rule = Rule {
     id: PACKET_STALLS,
@@ -341,14 +341,10 @@ fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
 
 /// Some stalls leave no trace where hooks were removed.
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    ev.stalls()?;
-    ev.gaps()?;
-    ev.cpus()?;
-    polling_threads::are_known(ev)?;
-    let longest = accounts(ev).iter().map(|one| one.worst).max();
-    if queues::lacks_polls(ev) || queues::unseen(ev).is_some() || polling_threads::may_be_late_otherwise(ev) {
+    if !are_all_seen(ev)? {
         return Ok(None);
     }
+    let longest = accounts(ev).iter().map(|one| one.worst).max();
     let evidence = match longest {
         None => "no packet waited for its CPU for 5 ms or more".to_owned(),
         Some(longest) => format!("packets waited for their CPU for {} at most", seconds(longest)),

@@ -15,6 +15,11 @@ pub fn monotonic() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// Now, by CLOCK_REALTIME.
+pub fn real() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time outlives the call. These two clocks exist on every kernel, so that it cannot fail.

@@ -3,8 +3,8 @@
 use super::control::array;
 use super::wire::{Nonce, Which};
 
-/// The mark, the row, the nonce, and zeros.
-pub const LENGTH: usize = 32;
+/// The mark, the row, the nonce, and zeros: room for two times.
+pub const LENGTH: usize = 40;
 
 /// Marks of requests and of the answers of `serve`. They differ so that two servers never answer each other, whatever a forged sender says.
 const ASKS: [u8; 8] = *b"whyslow?";
@@ -31,6 +31,7 @@ pub struct Datagrams {
 impl Datagrams {
     /// The request of a row, in `packet`; its length.
     pub fn request(self, row: u64, packet: &mut [u8; LENGTH]) -> usize {
+        packet.fill(0);
         if self.port == DNS {
             packet[..QUERY.len()].copy_from_slice(&QUERY);
             packet[..2].copy_from_slice(&(row as u16).to_be_bytes());
@@ -76,15 +77,41 @@ impl Datagrams {
     }
 }
 
-/// Turns a request into its answer; false: it is none of ours, and gets no answer.
-pub fn answer(packet: &mut [u8]) -> bool {
-    match packet.first_chunk_mut() {
-        Some(mark) if *mark == ASKS => {
-            *mark = ANSWERS;
-            true
-        }
-        _ => false,
+/// Times of `serve`, by the real-time clock of its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stay {
+    /// When its kernel took the request from the device.
+    pub arrived: u64,
+    /// When it answered.
+    pub left: u64,
+}
+
+impl Stay {
+    /// The times in an answer of `serve`; `None`: the server tells none, or nonsense.
+    pub fn told(packet: &[u8]) -> Option<Stay> {
+        let time = |at| array(packet, at).map(u64::from_be_bytes);
+        let told = Stay { arrived: time(24)?, left: time(32)? };
+        (array(packet, 0) == Some(ANSWERS) && (1..=told.left).contains(&told.arrived)).then_some(told)
     }
+}
+
+/// Turns a request into its answer; false: it is none of ours, and gets no answer.
+pub fn answer(packet: &mut [u8], stay: Option<Stay>) -> bool {
+    match packet.first_chunk_mut() {
+        Some(mark) if *mark == ASKS => *mark = ANSWERS,
+        _ => return false,
+    }
+    // A request of an older whyslow has no room for times.
+    if let (Some(stay), Some([arrived, left])) = (
+        stay,
+        packet
+            .get_mut(24..)
+            .map(|rest| rest.as_chunks_mut::<8>().0)
+            .and_then(|times| times.first_chunk_mut::<2>()),
+    ) {
+        (*arrived, *left) = (stay.arrived.to_be_bytes(), stay.left.to_be_bytes());
+    }
+    true
 }
 
 #[cfg(test)]
@@ -115,10 +142,28 @@ mod tests {
     #[test]
     fn the_answer_of_a_server_is_not_answered_again() {
         let mut packet = request(7, 5);
-        assert!(answer(&mut packet));
-        assert!(!answer(&mut packet));
-        assert!(!answer(&mut b"GET / HT".to_vec()));
-        assert!(!answer(&mut []));
+        assert!(answer(&mut packet, None));
+        assert!(!answer(&mut packet, None));
+        assert!(!answer(&mut b"GET / HT".to_vec(), None));
+        assert!(!answer(&mut [], None));
+    }
+
+    #[test]
+    fn the_times_of_a_server_come_back() {
+        let stay = Stay { arrived: 5, left: 9 };
+        let mut packet = request(7, 5);
+        assert_eq!(Stay::told(&packet), None, "a request");
+        assert!(answer(&mut packet, Some(stay)));
+        assert_eq!(Stay::told(&packet), Some(stay));
+        for (arrived, left) in [(0, 9), (9, 5)] {
+            let mut packet = request(7, 5);
+            answer(&mut packet, Some(Stay { arrived, left }));
+            assert_eq!(Stay::told(&packet), None, "{arrived} to {left}");
+        }
+        let mut older = request(7, 5);
+        older.truncate(32);
+        assert!(answer(&mut older, Some(stay)), "a request without room for them");
+        assert_eq!((older.len(), Stay::told(&older)), (32, None));
     }
 
     #[test]
@@ -138,7 +183,7 @@ mod tests {
             prop_assert_eq!(datagrams(7).quoted(&packet), is);
             prop_assert_eq!(datagrams(7).quoted(&packet[..16]), is);
             prop_assert_eq!(datagrams(7).quoted(&packet[..8]), Some(Which::OnlyOpen));
-            answer(&mut packet);
+            answer(&mut packet, None);
             prop_assert_eq!(datagrams(7).answered(&packet), is);
         }
 
@@ -146,7 +191,8 @@ mod tests {
         fn no_bytes_make_it_panic(mut packet: Vec<u8>, port in prop_oneof![Just(53), Just(7)]) {
             datagrams(port).answered(&packet);
             datagrams(port).quoted(&packet);
-            answer(&mut packet);
+            Stay::told(&packet);
+            answer(&mut packet, Some(Stay { arrived: 1, left: 2 }));
         }
     }
 }

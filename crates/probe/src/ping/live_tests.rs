@@ -15,6 +15,7 @@ fn aim(address: &str, how: PingHow, port: u16) -> Aim {
         scope: 0,
         how,
         port,
+        with_icmp: false,
         interval: Duration::from_millis(2),
         count: Some(50),
         timeout: Duration::from_secs(5),

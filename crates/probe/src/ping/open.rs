@@ -75,12 +75,20 @@ fn unprivileged_echo(aim: &Aim, protocol: i32) -> Result<(Socket, u16), PingErro
 
 fn syn(aim: &Aim, base: u32) -> Result<Opened, PingError> {
     let v6 = aim.address.is_ipv6();
-    let socket = Socket::new(v6, libc::SOCK_RAW, libc::IPPROTO_TCP).map_err(|error| aim.not_opened(error))?;
-    connect(aim, &socket, 0)?;
-    let own = socket.name().map_err(|error| aim.failed("tell the own address for", error))?;
+    let opened = || Socket::new(v6, libc::SOCK_RAW, libc::IPPROTO_TCP).map_err(|error| aim.not_opened(error));
+    let way = opened()?;
+    connect(aim, &way, 0)?;
+    let own = way.name().map_err(|error| aim.failed("tell the own address for", error))?;
+    drop(way);
+    // A raw socket that was connected once is found by no packet after it is disconnected (__udp_disconnect unhashes it): a second one.
+    let socket = opened()?.sending_to(aim.at(0));
     crate::open_files::raise_limit();
     let (reserved, ports) = reserve(aim, own, libc::SOCK_STREAM, aim.ports().min(MOST_OF_TCP))?;
-    socket.keep(&filter::of_port(v6, aim.port)).map_err(|error| aim.failed("set a filter for", error))?;
+    socket
+        .keep(&filter::of_port(aim.address, aim.port))
+        .map_err(|error| aim.failed("set a filter for", error))?;
+    socket.report(v6).map_err(|error| aim.failed("hear of errors of", error))?;
+    socket.bind(own).map_err(|error| aim.failed("use the own address for", error))?;
     let syns = Syns { from: own.ip(), to: aim.address, port: aim.port, ports: ports.clone(), base };
     Ok(Opened { sockets: vec![socket], wire: Wire::Syn(syns), ports, _reserved: reserved })
 }
@@ -132,10 +140,7 @@ fn reserve(
 }
 
 fn connect(aim: &Aim, socket: &Socket, port: u16) -> Result<(), PingError> {
-    let to = match aim.address {
-        IpAddr::V4(address) => SocketAddr::new(address.into(), port),
-        IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, aim.scope).into(),
-    };
+    let to = aim.at(port);
     socket.report(to.is_ipv6()).map_err(|error| aim.failed("hear of errors of", error))?;
     socket.connect(to).map_err(|error| match error.raw_os_error() {
         // Of a broadcast address without SO_BROADCAST (ip4_datagram_connect), and of a route of type `prohibit`.
@@ -148,6 +153,13 @@ pub const BROADCAST: &str = "it is a broadcast address; name one host";
 const PROHIBITED: &str = "it is a broadcast address, or its route prohibits it; see ip route get";
 
 impl Aim {
+    fn at(&self, port: u16) -> SocketAddr {
+        match self.address {
+            IpAddr::V4(address) => SocketAddr::new(address.into(), port),
+            IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, self.scope).into(),
+        }
+    }
+
     /// So many source ports that none is used again before its last request is answered or lost. A second SYN from the port of a
     /// half-open connection would get no SYN-ACK but, now and then, a challenge ACK (tcp_check_req).
     fn ports(&self) -> u128 {

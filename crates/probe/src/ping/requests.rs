@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use whyslow_model::ping::{Ping, PingAnswer};
+use whyslow_model::ping::{Leg, Ping, PingAnswer};
 
+use super::datagram::Stay;
 use super::live::Live;
 use super::wire::Which;
 
-/// Most requests of a run: 48 MB here, and 100 MB as rows.
+/// Most requests of a run: 48 MB here, and 110 MB as rows; 24 MB and 16 MB more where the target tells its times.
 pub const MOST: u64 = 1_000_000;
 
 /// A stamp this much before our own clock said that we send belongs to another packet; both clocks are read within less.
@@ -49,6 +50,8 @@ pub enum Place {
 /// Requests in order of sending; row `n` was sent by socket `n % sockets`.
 pub struct Requests<'a> {
     all: Vec<Request>,
+    /// By row, as far as the target has told any.
+    stays: Vec<Option<Stay>>,
     sockets: u64,
     timeout_ns: u64,
     /// Rows before this one are older than the timeout.
@@ -63,7 +66,7 @@ impl<'a> Requests<'a> {
     pub fn new(expected: u64, sockets: u64, timeout: Duration, live: &'a Live) -> Requests<'a> {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let all = Vec::with_capacity(expected.min(MOST) as usize);
-        Requests { all, sockets, timeout_ns, young: 0, waiting: 0, live }
+        Requests { all, stays: Vec::new(), sockets, timeout_ns, young: 0, waiting: 0, live }
     }
 
     /// The row of the next request.
@@ -102,13 +105,17 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// An answer that came through `socket`; `stamp`: of the kernel, `now`: our own clock. The first answer counts.
-    pub fn answered(&mut self, which: Which, socket: u64, answer: PingAnswer, stamp: Option<u64>, now: u64) {
-        let Some(row) = self.find(which, socket) else { return };
-        let Some(request) = self.all.get_mut(row) else { return };
-        if !request.is_open() {
-            return;
-        }
+    /// An answer that came through `socket`; `stamp`: of the kernel, `now`: our own clock. The first answer counts: its row.
+    pub fn answered(
+        &mut self,
+        which: Which,
+        socket: u64,
+        answer: PingAnswer,
+        stamp: Option<u64>,
+        now: u64,
+    ) -> Option<usize> {
+        let row = self.find(which, socket)?;
+        let request = self.all.get_mut(row).filter(|request| request.is_open())?;
         let possible = request.own_ns.saturating_sub(BEFORE_NS)..=now;
         request.answered_ns = stamp.filter(|ns| possible.contains(ns)).unwrap_or(now);
         request.answer = Some(answer);
@@ -116,6 +123,31 @@ impl<'a> Requests<'a> {
         if answer != PingAnswer::Unreachable {
             self.live.answered(request.answered_ns.saturating_sub(request.sent_ns()), request.is_lost);
         }
+        Some(row)
+    }
+
+    /// What the target tells of the request of a row that has its answer.
+    pub fn stayed(&mut self, row: usize, stay: Stay) {
+        if row >= self.stays.len() {
+            self.stays.resize(self.all.len().max(row.saturating_add(1)), None);
+        }
+        if let Some(place) = self.stays.get_mut(row) {
+            *place = Some(stay);
+        }
+    }
+
+    /// From leaving to arrival, by two clocks: only differences mean something.
+    fn way(&self, row: usize) -> Option<i128> {
+        let stay = self.stays.get(row).copied().flatten()?;
+        let sent = self.all.get(row)?.sent_ns();
+        Some(i128::from(stay.arrived) - i128::from(sent))
+    }
+
+    fn leg(&self, row: usize, least: Option<i128>) -> Option<Box<Leg>> {
+        let stay = self.stays.get(row).copied().flatten()?;
+        let there = self.way(row)?.saturating_sub(least?);
+        let there_ns = u64::try_from(there).unwrap_or(u64::MAX);
+        Some(Box::new(Leg { there_ns, stay_ns: stay.left.saturating_sub(stay.arrived) }))
     }
 
     /// Whether the last request of this row's port has its answer, or is lost. `ports` are used in turn.
@@ -162,6 +194,7 @@ impl<'a> Requests<'a> {
 
     /// The rows, in times since `start_ns`; `port`: the source port of a row.
     pub fn rows(self, start_ns: u64, port: impl Fn(u64) -> u16) -> Vec<Ping> {
+        let least = (0..self.stays.len()).filter_map(|row| self.way(row)).min();
         let row = |(row, request): (usize, &Request)| {
             let answered = request.answer.map(|_| request.answered_ns);
             // Stamps of CPUs with clocks that differ a little may be out of order.
@@ -173,6 +206,7 @@ impl<'a> Requests<'a> {
                 answer: request.answer.map(|answer| answer.word().to_owned()).unwrap_or_default(),
                 port: port(row as u64),
                 error: (request.errno != 0).then(|| super::errno::name(request.errno)),
+                leg: self.leg(row, least),
             }
         };
         self.all.iter().enumerate().map(row).collect()

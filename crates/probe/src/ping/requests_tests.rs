@@ -126,3 +126,39 @@ fn the_lost_are_counted_and_may_come_back() {
     assert_eq!(rows[1].error.as_deref(), Some("ENETUNREACH"));
     assert_eq!((rows[1].late_ns, rows[1].answered_ns), (3, None));
 }
+
+#[test]
+fn what_the_target_tells_is_counted_from_the_quickest_way() {
+    let live = Live::default();
+    let mut requests = requests(&live, 1);
+    for own in [10, 20, 30, 40] {
+        requests.sent(own * MS, 0);
+    }
+    let far = 1_700_000_000_000 * MS;
+    for (row, there, stay) in [(0, 3, 1), (2, 50, 2), (3, 1, 0)] {
+        let own = (row + 1) * 10 * MS;
+        let answered = requests.answered(Which::Row(row), 0, PingAnswer::Reply, None, own + 60 * MS);
+        let arrived = far + own + there * MS;
+        requests.stayed(answered.unwrap(), Stay { arrived, left: arrived + stay * MS });
+    }
+    let again = requests.answered(Which::Row(2), 0, PingAnswer::Reply, None, 99 * MS);
+    assert_eq!(again, None, "the first answer counts");
+    let rows = requests.rows(0, |_| 0);
+    let legs = rows.iter().map(|row| row.leg.as_ref().map(|leg| (leg.there_ns / MS, leg.stay_ns / MS)));
+    assert_eq!(legs.collect::<Vec<_>>(), [Some((2, 1)), None, Some((49, 2)), Some((0, 0))]);
+}
+
+#[test]
+fn nonsense_of_a_target_is_no_number_beyond_the_largest() {
+    let live = Live::default();
+    let mut requests = requests(&live, 1);
+    for (row, arrived, left) in [(0, 1, u64::MAX), (1, u64::MAX, u64::MAX)] {
+        requests.sent(10 * MS, 0);
+        let answered = requests.answered(Which::Row(row), 0, PingAnswer::Reply, None, 20 * MS);
+        requests.stayed(answered.unwrap(), Stay { arrived, left });
+    }
+    let rows = requests.rows(0, |_| 0);
+    let legs: Vec<_> =
+        rows.iter().flat_map(|row| row.leg.as_ref()).map(|leg| (leg.there_ns, leg.stay_ns)).collect();
+    assert_eq!(legs, [(0, u64::MAX - 1), (u64::MAX - 1, 0)]);
+}

@@ -36,7 +36,7 @@ struct Run<'a> {
 pub fn run(
     aim: &Aim,
     opened: &Opened,
-    start_ns: u64,
+    (start_ns, first): (u64, Duration),
     window: Duration,
     stop: &AtomicBool,
     live: &Live,
@@ -57,7 +57,8 @@ pub fn run(
     };
     // The clock's first look has nothing to compare with.
     run.clock.offset();
-    run.send_all(Grid { start_ns, interval, end: start_ns.saturating_add(nanos(window)) }, most, stop);
+    let end = start_ns.saturating_add(nanos(window));
+    run.send_all(Grid { start_ns: start_ns.saturating_add(nanos(first)), interval, end }, most, stop);
     run.hear_the_rest(stop);
     let ports = &opened.ports;
     let port = |row: u64| row.checked_rem(ports.len() as u64).and_then(|lane| ports.get(lane as usize));
@@ -176,7 +177,10 @@ impl Run<'_> {
             for letter in self.mailbox.letters() {
                 let Some((which, answer)) = self.opened.wire.answered(letter.data) else { continue };
                 let stamp = control::parse(letter.control).stamp.and_then(|ns| offset.monotonic(ns));
-                self.requests.answered(which, index as u64, answer, stamp, offset.at);
+                let row = self.requests.answered(which, index as u64, answer, stamp, offset.at);
+                if let (Some(row), Some(stay)) = (row, self.opened.wire.stay(letter.data)) {
+                    self.requests.stayed(row, stay);
+                }
             }
             if count < BATCH {
                 break;

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::clock::monotonic;
-use super::control::{array, messages};
-use super::datagram::{LARGEST, answer};
+use super::clock::{monotonic, real};
+use super::control::{self, array, messages};
+use super::datagram::{LARGEST, Stay, answer};
 use super::socket::{RawAddress, Socket, cooked, polled, raw, wait};
 use super::{PingError, nanos};
 
@@ -61,6 +61,8 @@ fn listener(address: SocketAddr) -> Result<Socket, PingError> {
         opened => opened.map_err(failed("open a socket for"))?,
     };
     tell_own_address(&socket, address.is_ipv6()).map_err(failed("tell the address asked of"))?;
+    // A sandbox without stamps has answers without times.
+    let _ = socket.stamp_what_comes();
     socket.bind(address).map_err(failed("listen on"))?;
     Ok(socket)
 }
@@ -109,8 +111,10 @@ impl Desk {
 
     /// Whether it was a request, which is answered from the address that was asked. Dropped answers are like dropped requests.
     fn answer(&mut self, socket: &Socket, size: usize) -> bool {
-        let asked = self.control.0.get(..self.control_length).and_then(reply_from);
-        let request = self.packet.get_mut(..size).is_some_and(answer);
+        let came_with = self.control.0.get(..self.control_length).unwrap_or_default();
+        let asked = reply_from(came_with);
+        let stay = control::parse(came_with).stamp.map(|arrived| Stay { arrived, left: real() });
+        let request = self.packet.get_mut(..size).is_some_and(|packet| answer(packet, stay));
         let (Some(source), true, true) = (asked, request, self.has_port()) else { return false };
         let length = source.len();
         self.control.0[..length].copy_from_slice(&source);

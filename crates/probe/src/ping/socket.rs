@@ -22,8 +22,8 @@ const BUFFER: i32 = 4 << 20;
 /// `ICMP_FILTER` of linux/icmp.h and `ICMP6_FILTER` of linux/icmpv6.h: both have this number.
 const TYPES: i32 = 1;
 
-/// A socket.
-pub struct Socket(OwnedFd);
+/// A socket; where each packet is sent to, if it is not connected.
+pub struct Socket(OwnedFd, Option<SocketAddr>);
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -39,7 +39,7 @@ impl Socket {
         let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol) };
         told(fd)?;
         // SAFETY: the kernel just made this descriptor for us; it has no other owner.
-        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }, None))
     }
 
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
@@ -64,9 +64,22 @@ impl Socket {
 
     pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the packet outlives the call and is as long as it says.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), packet.as_ptr().cast(), packet.len(), flags) };
+        let (fd, data, length) = (self.0.as_raw_fd(), packet.as_ptr().cast(), packet.len());
+        let sent = match self.1.map(raw) {
+            // SAFETY: the packet outlives the call and is as long as it says.
+            None => unsafe { libc::send(fd, data, length, flags) },
+            // SAFETY: so does the address.
+            Some((to, size)) => unsafe {
+                libc::sendto(fd, data, length, flags, (&raw const to).cast(), size)
+            },
+        };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Each packet is sent to `to`. A device with several queues gets all packets of a connected socket in one of them (netdev_pick_tx keeps
+    /// it beside the socket's route), and of this one each in the queue of its ports; a veth hands each of its queues to one of its peer.
+    pub fn sending_to(self, to: SocketAddr) -> Socket {
+        Socket(self.0, Some(to))
     }
 
     /// Stamps and ICMP errors come to the error queue. A sandbox without stamps leaves us our own clock.
@@ -78,6 +91,12 @@ impl Socket {
         let _ = larger.or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &BUFFER));
         let _ = self.number_again();
         Ok(())
+    }
+
+    /// The kernel's stamp comes with each packet.
+    pub fn stamp_what_comes(&self) -> io::Result<()> {
+        let stamps = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamps)
     }
 
     /// The next packet has number 0 in its stamps. A failed call has counted before v6.9, 488b6d91b071 ("net-timestamp: make sk_tskey more

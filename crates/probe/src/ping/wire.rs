@@ -3,7 +3,7 @@
 use whyslow_model::ping::PingAnswer;
 
 use super::control::{ORIGIN_ICMP, ORIGIN_ICMP6, Trouble};
-use super::datagram::Datagrams;
+use super::datagram::{Datagrams, Stay};
 use super::echo::Echo;
 use super::syn::{Syns, Told};
 
@@ -65,6 +65,14 @@ impl Wire {
                 Told::Closed => (Which::Row(row), PingAnswer::Reset),
             }),
             Wire::Datagram(datagrams) => datagrams.answered(packet).map(|which| (which, PingAnswer::Reply)),
+        }
+    }
+
+    /// What the target tells of its own times.
+    pub fn stay(&self, packet: &[u8]) -> Option<Stay> {
+        match self {
+            Wire::Echo(_) | Wire::Syn(_) => None,
+            Wire::Datagram(_) => Stay::told(packet),
         }
     }
 

@@ -35,6 +35,7 @@ impl Asking {
             address: self.aim.address.to_string(),
             how: self.aim.how.word().to_owned(),
             port: self.aim.port,
+            with_icmp: self.aim.with_icmp,
             interval_ns: ns(self.aim.interval),
             timeout_ns: ns(self.aim.timeout),
         }

@@ -6,6 +6,8 @@ use whyslow_model::{Share, counted, seconds};
 use crate::Style;
 use crate::page::{Ink, Page};
 
+mod sides;
+
 /// Stalls without -v: the longest ones.
 const SHOWN: usize = 5;
 /// Columns of a label.
@@ -35,7 +37,10 @@ pub(super) fn headline(pings: &PingAccount) -> (String, Ink) {
             late if own * 100 >= late * NEARLY_ALL && pings.stalls.iter().all(|stall| stall.late > 0) => {
                 format!("This host kept {own} of {answered} answers of {target} waiting, in {stalls}")
             }
-            late => format!("Answers of {target} stalled: {late} of {answered} came late, in {stalls}"),
+            late => {
+                let waited = sides::waited(pings);
+                format!("Answers of {target} stalled: {late} of {answered} came late, in {stalls}{waited}")
+            }
         };
         return (format!("{words}{lost}."), Ink::Cause);
     }
@@ -94,7 +99,12 @@ pub(super) fn section(page: &mut Page, pings: &PingAccount, style: &Style) {
         line("not sent", &words);
     }
     stalls(&mut line, pings, style);
+    sides::places(&mut line, pings);
+    sides::ports(&mut line, pings);
     explained(&mut line, pings);
+    for not in &pings.ruled_out {
+        line("ruled out", &format!("{}: {}", not.what, not.evidence));
+    }
     for note in &pings.notes {
         line("note", note);
     }
@@ -120,8 +130,9 @@ fn asked(pings: &PingAccount) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!(", {count} {what}"))
         .collect();
+    let icmp = if pings.with_icmp { " and icmp in turn" } else { "" };
     format!(
-        "{} ({}, {port}{}), one each {}: {} answered{kinds}, {lost}{others}",
+        "{} ({}{icmp}, {port}{}), one each {}: {} answered{kinds}, {lost}{others}",
         counted(pings.sent, "request"),
         pings.how,
         pings.address,

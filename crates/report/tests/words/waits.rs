@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
-use whyslow_model::ping::{PingAccount, PingStall};
+use whyslow_model::ping::*;
 use whyslow_model::wait::WaitTarget;
 use whyslow_model::{Account, Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
@@ -86,6 +86,8 @@ fn answers_tell_times_stalls_and_what_explains_them() {
         lost: 0,
         alone: 0,
         stalls: Vec::new(),
+        places: Vec::new(),
+        ports: None,
         explained: Vec::new(),
         ..waits::pings()
     };
@@ -131,6 +133,53 @@ fn answers_tell_times_stalls_and_what_explains_them() {
     // `report` of a recording that holds nothing else.
     let alone = Document { account: Account::default(), ..of(waits::pings()) };
     assert_eq!(text(&alone, &SHORT), pings(&alone, &SHORT));
+}
+
+#[test]
+fn sides_of_late_answers_are_told_in_words() {
+    let said = |change: &dyn Fn(&mut PingAccount)| {
+        let mut account = waits::pings();
+        change(&mut account);
+        let doc = Document { pings: Some(account), ..sample::empty() };
+        pings(&doc, &SHORT).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (place, words) in [
+        (
+            Some(Where::There),
+            "the longest 96 ms; they waited before the target's kernel took the request; 6 of 998",
+        ),
+        (Some(Where::Target), "the longest 96 ms; they waited at the target; 6 of 998"),
+        (Some(Where::Back), "the longest 96 ms; they waited after the target had answered; 6 of 998"),
+        (None, "the longest 96 ms; 6 of 998 requests lost."),
+    ] {
+        let said = said(&|pings| pings.places = vec![PingPlace { place, late: 15 }]);
+        assert!(said.contains(words), "{said}");
+    }
+    let held = |held: PortsHeld, how: &str, in_time: u64| {
+        let change = |pings: &mut PingAccount| {
+            let ports = pings.ports.expect("the sample has some");
+            (pings.ports, pings.how) = (Some(PingPorts { held, in_time, ..ports }), how.to_owned());
+        };
+        said(&change)
+    };
+    for (verdict, how, in_time, words) in [
+        (
+            PortsHeld::All,
+            "tcp",
+            0,
+            "the stalls hold all ports, so the target as a whole, a path that all take, or the only receive queue",
+        ),
+        (PortsHeld::Some, "tcp", 9, "in time: one receive queue stalls, or one of several paths"),
+        (PortsHeld::Changing, "tcp", 9, "other ports in each stall: several receive queues stall in turn"),
+        (PortsHeld::All, "udp", 0, "many devices spread UDP by addresses alone (ask by --tcp PORT)"),
+        (PortsHeld::Unknown, "udp", 2, "too few to tell whether one receive queue stalls, or all"),
+        (PortsHeld::Unknown, "tcp", 0, "too few to tell whether one receive queue stalls, or all"),
+    ] {
+        let said = held(verdict, how, in_time);
+        assert!(said.contains(words), "{said}");
+    }
+    let one = said(&|pings| (pings.ports, pings.how) = (None, "icmp".to_owned()));
+    assert!(one.contains("ICMP has no ports (add --tcp PORT)"), "{one}");
 }
 
 #[test]

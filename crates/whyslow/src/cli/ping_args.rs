@@ -26,8 +26,8 @@ const MOST: u128 = 500_000;
 /// What is sent, and how often.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PingArgs {
-    /// Ask by ICMP echo (the default): all requests share one receive queue of the target
-    #[arg(long, requires = "target", conflicts_with_all = ["tcp", "udp"])]
+    /// Ask by ICMP echo (the default): all requests share one receive queue of the target. With --tcp or --udp: by both, in turn
+    #[arg(long, requires = "target")]
     icmp: bool,
     /// Ask by TCP SYN to this port, from 16 source ports; connections are not completed
     #[arg(long, value_name = "PORT", requires = "target", conflicts_with = "udp", value_parser = clap::value_parser!(u16).range(1..))]
@@ -81,7 +81,8 @@ impl PingArgs {
         };
         let (address, scope) = self.address(target)?;
         let (interval, count, timeout) = (self.interval, self.count, self.timeout);
-        Ok(Aim { address, scope, how, port, interval, count, timeout })
+        let with_icmp = self.icmp && how != PingHow::Icmp;
+        Ok(Aim { address, scope, how, port, with_icmp, interval, count, timeout })
     }
 
     /// The first address of the wanted family, with its interface if it has one ("fe80::1%eth0").
@@ -139,6 +140,12 @@ mod tests {
         assert_eq!((tcp.how, tcp.port, tcp.count), (PingHow::Tcp, 80, Some(5)));
         assert_eq!((tcp.address.to_string().as_str(), tcp.timeout), ("::1", Duration::from_secs(2)));
         assert_eq!(aim("127.0.0.1 --udp 53").unwrap().how, PingHow::Udp);
+        let both = |line| aim(line).map(|aim| (aim.how, aim.with_icmp)).unwrap();
+        assert_eq!(both("127.0.0.1 --icmp --tcp 80"), (PingHow::Tcp, true));
+        assert_eq!(
+            (both("127.0.0.1 --icmp"), both("127.0.0.1 --tcp 80")),
+            ((PingHow::Icmp, false), (PingHow::Tcp, false))
+        );
         assert_eq!(aim("127.0.0.1 --flood --interval 100us").unwrap().interval, SHORTEST);
     }
 

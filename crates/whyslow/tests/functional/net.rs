@@ -71,6 +71,17 @@ fn root_net_asks_a_host_by_icmp_tcp_and_udp() {
 }
 
 #[test]
+fn root_net_asks_a_host_by_icmp_and_a_port_in_turn() {
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = open.local_addr().unwrap().port().to_string();
+    let (_, pings) = asked(&["127.0.0.1", "--icmp", "--tcp", &port, "--count", "31"]);
+    assert_eq!((&pings["sent"], &pings["answered"], &pings["left_out"]), (&31.into(), &31.into(), &0.into()));
+    let answers =
+        serde_json::json!([{ "answer": "syn-ack", "count": 16 }, { "answer": "reply", "count": 15 }]);
+    assert_eq!((&pings["answers"], &pings["with_icmp"]), (&answers, &true.into()), "{pings}");
+}
+
+#[test]
 fn root_net_serve_answers_requests_until_it_is_ended() {
     let server = Server::start();
     let (_, pings) = asked(&["127.0.0.1", "--udp", &server.port, "--count", "30"]);
@@ -180,6 +191,11 @@ fn timed_net_tells_each_stop_of_a_server_as_one_stall_of_its_length() {
     let late: u64 = told.iter().map(|stall| stall["late"].as_u64().unwrap()).sum();
     let alone = pings["alone"].as_u64().unwrap();
     assert_eq!((&pings["lost"], &pings["late"]), (&0.into(), &(late + alone).into()), "{draw}: {pings}");
+    // The kernel took the requests in time, and the server did not run.
+    let place = &pings["places"][0];
+    assert_eq!(place["place"], "target", "{draw}: {pings}");
+    assert!(place["late"].as_u64().unwrap() * 10 >= late * 9, "{draw}: {pings}");
+    assert_eq!(pings["ruled_out"][0]["what"], "the network between the two hosts", "{draw}: {pings}");
 }
 
 /// A request without an answer keeps whyslow no longer than the user wants.

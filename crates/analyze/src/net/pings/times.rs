@@ -24,6 +24,8 @@ pub(super) struct Timed {
     pub sent: u64,
     pub answered: u64,
     pub port: u16,
+    /// Of the way to the target, and of the stay there, by the target's clock.
+    pub leg: Option<(u64, u64)>,
 }
 
 impl Timed {
@@ -38,7 +40,10 @@ impl Timed {
 pub(super) fn timed(rows: &[&Ping]) -> Vec<Timed> {
     let asked = rows.iter().filter(|row| row.error.is_none());
     let answers = asked.filter(|row| super::kind(row) != Some(PingAnswer::Unreachable));
-    let timed = |row: &&Ping| Some(Timed { sent: row.sent_ns, answered: row.answered_ns?, port: row.port });
+    let timed = |row: &&Ping| {
+        let leg = row.leg.as_ref().map(|leg| (leg.there_ns, leg.stay_ns));
+        Some(Timed { sent: row.sent_ns, answered: row.answered_ns?, port: row.port, leg })
+    };
     let mut all: Vec<Timed> = answers.filter_map(timed).collect();
     all.sort_unstable();
     all
