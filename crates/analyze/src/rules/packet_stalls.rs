@@ -15,10 +15,13 @@ use whyslow_model::{
     seconds, times,
 };
 
+use self::fixes::{apart, less_often, shorter_queue, with_others};
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::irq::latency::culprits;
 use crate::net::stalls::{accounts, are_all_seen, polling_threads, queues};
+
+mod fixes;
 
 pub const RULE: Rule = Rule {
     id: PACKET_STALLS,
@@ -34,7 +37,8 @@ pub const RULE: Rule = Rule {
           packets waited.",
     limits: "Packets of busy polling have no softirq, and how long packets wait in the ring of a device is not seen. With interrupts off, \
              the time counts from the moment at which a timer was due, not from the arrival of the packet. A CPU with very many softirqs is \
-             not watched. Which connections the packets belong to is not known.",
+             not watched. Which connections the packets belong to is not known; `whyslow net HOST --watch` ties late answers of HOST to such \
+             stalls here, and tells on its own which side kept them.",
     sources: "kernel/softirq.c (raise_softirq, handle_softirqs); net/core/dev.c (net_rx_action, napi_poll); docs/net.md.",
     can_be_cause: true,
     check,
@@ -237,25 +241,6 @@ fn queue_title(one: &StallAccount, who: &str) -> String {
     )
 }
 
-/// Nothing kept the softirq from its work: there is too much of it for one CPU.
-fn shorter_queue(ev: &Evidence<'_>, found: Finding, cpu: u32, who: &str) -> Finding {
-    let found = match ev.recording().meta.cpus > 1 {
-        true => found.advice(
-            "spread the packets over more CPUs (more of them in /sys/class/net/DEVICE/queues/rx-0/rps_cpus, or more queues of the device: \
-             ethtool -L; undo: the old values)",
-        ),
-        false => found,
-    };
-    found
-        .advice(format!(
-            "let the softirq do less for each packet (ipset, or sets and maps of nft, instead of long lists of rules; no filter on this \
-             path): perf top -C {cpu} shows what {who} calls; undo: the old rules"
-        ))
-        .advice(
-            "send this host fewer packets (tcpdump -c 1000 -ni any shows who sends them), or move a part of the load to another host",
-        )
-}
-
 fn accused(culprit: &StallCulprit) -> Culprit {
     let accused = match culprit.pid {
         0 => Culprit::new(SubjectKind::Kernel, culprit.named(), culprit.who.clone()),
@@ -265,57 +250,6 @@ fn accused(culprit: &StallCulprit) -> Culprit {
         Some(function) => accused.in_function(function.clone()),
         None => accused,
     }
-}
-
-/// A kernel thread does what other tasks hand to it: there is nobody to tell.
-fn is_kernel_thread(ev: &Evidence<'_>, culprit: &StallCulprit) -> bool {
-    ev.task(culprit.pid).is_some_and(|task| task.kthread)
-}
-
-fn less_often(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit: &StallCulprit) -> Finding {
-    let who = &culprit.who;
-    let found = match &one.thread {
-        Some(thread) => found.advice(format!(
-            "give {thread} a higher real-time priority than {who} has (chrt -f -p; undo: the policy and priority that chrt -p shows now)"
-        )),
-        None => found,
-    };
-    match culprit.file.as_deref().filter(|_| culprit.call.as_deref() == Some("read")) {
-        Some(file) => found.advice(format!("let {who} read {file} less often (its interval; undo: the old one)")),
-        None if is_kernel_thread(ev, culprit) => found,
-        None if ev.task(culprit.pid).is_some_and(|task| task.is_real_time()) => found.advice(format!(
-            "give {who} ordinary priority (chrt -o -p 0 {}; undo: the policy and priority that chrt -p shows now)",
-            culprit.pid
-        )),
-        None => found.advice(format!("let {who} work in smaller steps there, or less often")),
-    }
-}
-
-/// Kernel threads of workqueues refuse masks (PF_NO_SETAFFINITY), and softirqs run where they were raised.
-fn apart(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit: &StallCulprit) -> Finding {
-    let who = &culprit.who;
-    let packets = match &one.thread {
-        Some(thread) => {
-            format!("{thread} off its CPU (taskset; undo: the mask as it was)")
-        }
-        None => "the packets off its CPU (/proc/irq/NUMBER/smp_affinity, rps_cpus; undo: the old masks)"
-            .to_owned(),
-    };
-    match culprit.pid == 0 || is_kernel_thread(ev, culprit) {
-        true => found.advice(format!("keep {packets}")),
-        false => found.advice(format!(
-            "keep {who} off the CPUs that take packets (taskset; undo: the mask as it was), or {packets}"
-        )),
-    }
-}
-
-fn with_others(found: Finding, stalled: &Stalled, culprit: &StallCulprit) -> Finding {
-    let Some(((first, _), others)) = stalled.0.split_first() else { return found };
-    let Some((_, other)) = others.first() else { return found };
-    let theirs = others.iter().fold(Duration::ZERO, |sum, (one, _)| sum.saturating_add(one.total));
-    let helps = if theirs >= first.total / 2 { "will not help" } else { "helps in part" };
-    let at = culprit.function.as_ref().map(|function| format!(", in {function}")).unwrap_or_default();
-    found.advice(format!("stopping {} alone {helps}: {} does the same{at}", culprit.who, other.who))
 }
 
 fn hop(one: &StallAccount, culprit: &StallCulprit) -> Hop {

@@ -1,6 +1,6 @@
 use whyslow_model::stall::{Stall, StallSeen};
 use whyslow_model::table::{Gap, Run, Span, Task};
-use whyslow_model::{Kind, Recording};
+use whyslow_model::{FileSnapshot, Kind, Recording};
 
 use super::*;
 use crate::irq::latency::fixture;
@@ -81,6 +81,24 @@ fn fires_when_a_reader_and_the_worker_keep_interrupts_off() {
         advice[2],
         "stopping agent alone helps in part: kworker/u8:1 does the same, in css_rstat_flush"
     );
+}
+
+#[test]
+fn dying_cgroups_are_freed_where_their_statistics_are_folded() {
+    let advised = |dying: u64, mut rec: Recording| {
+        let bytes = format!("nr_descendants 10\nnr_dying_descendants {dying}\n").into_bytes();
+        rec.snapshots.push(FileSnapshot {
+            name: "sys/fs/cgroup/cgroup.stat".into(),
+            bytes,
+            at: Duration::ZERO,
+        });
+        let found = told(&rec);
+        let fix = found[0].fixes.iter().find(|fix| fix.text.starts_with("free what keeps"));
+        fix.map(|fix| fix.text.contains(&format!("{dying} dying cgroups")))
+    };
+    assert_eq!(advised(25_000, reader_and_worker(3)), Some(true));
+    assert_eq!(advised(900, reader_and_worker(3)), None, "too few to keep a CPU");
+    assert_eq!(advised(25_000, deferred(60)), None, "another mechanism");
 }
 
 #[test]
