@@ -92,6 +92,8 @@ tables! {
     irq_latencies: IrqLatency, IrqLatency;
     /// Packets that waited for their CPU.
     stalls: Stall, PacketStalls;
+    /// Statistics files that were read.
+    stat_reads: StatRead, StatReads;
     /// Code in which busy threads were sampled.
     spins: Spin, OnCpuSamples;
 }

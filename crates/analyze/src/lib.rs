@@ -21,6 +21,7 @@ mod resources;
 pub mod rules;
 mod self_inflicted;
 pub mod stacks;
+mod stat_reads;
 mod task_trees;
 mod untraced;
 pub mod wait_reasons;

@@ -22,6 +22,7 @@ pub mod shell;
 pub mod speed;
 pub mod spin;
 pub mod stall;
+pub mod stat_read;
 pub mod syscall;
 pub mod table;
 mod task;

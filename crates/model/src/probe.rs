@@ -39,6 +39,8 @@ words! {
         ReceiveQueues "receive queues",
         /// What the receive softirq did.
         ReceivedPackets "received packets",
+        /// Reads of files that the kernel makes when they are read.
+        StatReads "reads of statistics files",
         /// System calls of watched tasks.
         SystemCalls "system calls",
         /// Tasks and cgroups, with their sums.

@@ -15,6 +15,7 @@ pub use crate::ping::Ping;
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
 pub use crate::stall::{Stall, StallSeen};
+pub use crate::stat_read::StatRead;
 pub use crate::task::Task;
 pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack, Work};
 
@@ -85,6 +86,8 @@ pub struct Tables {
     pub irq_latencies: Option<Vec<IrqLatency>>,
     /// One row each time that packets waited long for their CPU.
     pub stalls: Option<Vec<Stall>>,
+    /// One row a (process, name) of statistics files that were read when a CPU was sampled.
+    pub stat_reads: Option<Vec<StatRead>>,
     /// One row a request to another host (`whyslow net TARGET`), in the order in which they were sent.
     pub pings: Option<Vec<Ping>>,
     /// One row a block of user code in which a thread was met often, with the code.

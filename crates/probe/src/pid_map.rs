@@ -162,6 +162,7 @@ impl Numbers {
             gaps,
             irq_latencies: _,
             stalls,
+            stat_reads,
             pings: _,
             spins: _, // as samples
         } = tables;
@@ -205,6 +206,7 @@ impl Numbers {
         gaps.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         let seen = stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen);
         seen.for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        stat_reads.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
     }
 }
 

@@ -1,12 +1,19 @@
 //! Dying cgroups (removed, but still pinned) hold memory.
 //!
 //! Signal: on v1, memory cgroups that `/proc/cgroups` counts and that have no directory; on v2, `nr_dying_*` of the root's
-//! `cgroup.stat`. A finding about memory only: on current kernels a read of memory.stat was as fast with 6,000 of them as with none.
+//! `cgroup.stat`. A finding about memory: on current kernels a read of memory.stat was as fast with 6,000 of them as with none. Where a read
+//! or a flush of memory statistics was measured to be slow, it is told beside them.
 
-use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind};
+use std::time::Duration;
+
+use whyslow_model::{
+    Bytes, Culprit, Finding, Missing, Recording, RuledOut, Share, Subject, SubjectKind, seconds,
+};
 
 use super::Rule;
 use crate::Evidence;
+use crate::irq::latency::culprits;
+use crate::stat_reads::StatReads;
 
 pub const RULE: Rule = Rule {
     id: "dying-cgroups",
@@ -16,10 +23,11 @@ pub const RULE: Rule = Rule {
            each keeps kernel memory, part of it once per CPU.",
     how: "Their number is num_cgroups of /proc/cgroups less the directories (v1), or nr_dying_subsys_memory or \
           nr_dying_descendants of the root's cgroup.stat (v2). Their size is estimated (18.5 KB and 1.9 KB per CPU each, measured on \
-          Linux 6.18), and never more than all of Percpu and SUnreclaim. Reported from 5000 on, or from 5 % of memory on; there is no \
+          Linux 6.18), and never more than all of Percpu and SUnreclaim. Reported from 5000 on, or from 5 % of memory on, and from 2000 on if a \
+          read of memory.stat or memory.numa_stat had a CPU for 10 ms or more, or if a flush of statistics kept interrupts off; there is no \
           time lost and no counterfactual.",
-    limits: "Memory only: CPUs that fold their statistics with interrupts off are findings of packet-stalls and irqs-off, if that is measured. The size: a \
-             rough estimate. More cgroups on v1 than were walked: it cannot tell.",
+    limits: "Memory only, unless a read or flush was measured to be slow; what waited for it are findings of packet-stalls and irqs-off. Living cgroups \
+             whose statistics change make reads slow, too: only a read after the dying ones are gone tells. The size: a rough estimate. More cgroups on v1 than were walked: it cannot tell.",
     sources: "kernel/cgroup/cgroup.c (cgroup_stat_show, css_free_rwork_fn); mm/memcontrol.c; \
               Documentation/admin-guide/cgroup-v2.rst (nr_dying_descendants, since 4.14).",
     can_be_cause: false,
@@ -31,6 +39,13 @@ pub const RULE: Rule = Rule {
 
 /// Fewer are ordinary: services that restart leave them, on hosts of any size.
 const MANY: u64 = 5000;
+/// Beside a slow read or flush: to fold one takes 2 us for each CPU on which it changed (25,000 took 50 ms, Linux 6.18), so on a few CPUs fewer do not
+/// fill a read of 10 ms.
+const MANY_BESIDE_SLOW: u64 = 2000;
+/// Files that are made of the statistics of all cgroups below.
+const OF_ALL_BELOW: &[&str] = &["memory.stat", "memory.numa_stat"];
+/// The kernel folds statistics in functions of these names: cgroup_rstat_flush_locked, css_rstat_flush (since 6.16), mem_cgroup_css_rstat_flush.
+const FLUSH: &str = "rstat_flush";
 /// A smaller part of memory is not worth a finding.
 const NOTICEABLE: Share = Share::percent(5);
 /// Kernel memory of one, apart from what it has per CPU: 6,000 made SUnreclaim grow by 111 MB (Linux 6.18).
@@ -43,14 +58,17 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let size = estimate(ev, dying);
     let of_memory =
         ev.meminfo("MemTotal").ok().zip(size).map(|(all, size)| Share::of(size.0 as f64, all.0 as f64));
-    if dying < MANY && of_memory.is_none_or(|share| share < NOTICEABLE) {
+    let slow = slow(ev.recording());
+    let many = if slow.is_empty() { MANY } else { MANY_BESIDE_SLOW };
+    if dying < many && of_memory.is_none_or(|share| share < NOTICEABLE) {
         return Ok(Vec::new());
     }
     let held = size.map_or_else(String::new, |size| format!(", about {size}"));
     let share = of_memory.map_or_else(String::new, |share| format!(" ({share} of memory)"));
-    Ok(vec![
+    let measured: String = slow.iter().map(|one| format!("; {one}")).collect();
+    let found =
         Finding::risk(RULE.id, Subject::host())
-            .titled(format!("{dying} dying cgroups still hold kernel memory{held}{share}"))
+            .titled(format!("{dying} dying cgroups still hold kernel memory{held}{share}{measured}"))
             .by(Culprit::new(SubjectKind::Kernel, "memory cgroups", "dying memory cgroups whose pages are still cached"))
             .check("the memory cgroups that the kernel counts, and the directories of memory cgroups", CHECK)
             .check("where the memory is", "grep -e Percpu -e SUnreclaim /proc/meminfo")
@@ -59,8 +77,34 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
                  again from the disks. Pages of a tmpfs stay until its files are deleted",
                 "echo 1 > /proc/sys/vm/drop_caches; echo 2 > /proc/sys/vm/drop_caches",
             )
-            .advice("to prevent it, let fewer cgroups come and go (restart loops, cron jobs, health checks in containers)"),
-    ])
+            .advice("to prevent it, let fewer cgroups come and go (restart loops, cron jobs, health checks in containers)");
+    Ok(vec![match slow.is_empty() {
+        true => found,
+        false => found.advice(
+            "the kernel goes through all cgroups whose statistics have changed, dying ones, too: if a read of memory.stat is as slow without \
+             them, it is the living ones; read it less often, or below the root",
+        ),
+    }])
+}
+
+/// The slowest read of memory statistics, and what kept interrupts off to fold them. Not through the accessors: how much memory dying cgroups
+/// hold does not rest on these tables.
+fn slow(rec: &Recording) -> Vec<String> {
+    let reads = StatReads::of(rec);
+    let rows = reads.rows().filter(|(row, is_its_own)| *is_its_own && row.long_reads > 0);
+    let of_all = rows.map(|(row, _)| row).filter(|row| OF_ALL_BELOW.contains(&row.file.as_str()));
+    let read = of_all.max_by_key(|row| row.worst_ns).map(|row| {
+        let took = seconds(Duration::from_nanos(row.worst_ns));
+        (row.tgid, format!("a read of {} by {} (pid {}) took {took}", row.file, row.comm, row.tgid))
+    });
+    let flush =
+        culprits(rec).into_iter().filter(|one| one.function.contains(FLUSH)).max_by_key(|one| one.worst);
+    let is_reader = |pid| read.as_ref().is_some_and(|(tgid, _)| *tgid == pid);
+    let flush = flush.filter(|one| !is_reader(one.pid)).map(|one| {
+        let worst = seconds(one.worst);
+        format!("{} (pid {}) kept interrupts off in {} for {worst}", one.who, one.pid, one.function)
+    });
+    read.map(|(_, read)| read).into_iter().chain(flush).collect()
 }
 
 /// Works on either version. Before 5.16 it takes cgroup_mutex, so whyslow does not run it: it is for one run by hand.
@@ -85,8 +129,12 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
 
 #[cfg(test)]
 mod tests {
+    use whyslow_model::Kind;
+    use whyslow_model::table::{Gap, StatRead};
+
     use super::*;
     use crate::evidence::fixture::Fixture;
+    use crate::irq::latency::fixture::gap;
 
     fn host(dying: u64, total_mib: u64) -> Fixture {
         let meminfo = format!("MemTotal: {} kB\nSUnreclaim: 400000 kB\nPercpu: 100000 kB\n", total_mib << 10);
@@ -108,6 +156,60 @@ mod tests {
     #[test]
     fn fires_on_fewer_where_memory_is_small() {
         assert_eq!(check(&host(2000, 512).ev()).unwrap().len(), 1);
+    }
+
+    fn with_read(dying: u64, read: StatRead) -> Fixture {
+        host(dying, 24_000).with(|tables| tables.stat_reads = Some(vec![read]))
+    }
+
+    fn slow_read() -> StatRead {
+        let (comm, file) = ("agent".to_owned(), "memory.stat".to_owned());
+        let read = StatRead { tgid: 9, pid: 9, comm, file, reads: 1, ..StatRead::default() };
+        StatRead { long_reads: 1, ns: 48_000_000, long_ns: 48_000_000, worst_ns: 48_000_000, ..read }
+    }
+
+    #[test]
+    fn tells_the_slow_read_that_was_measured() {
+        let found = check(&with_read(3000, slow_read()).ev()).unwrap();
+        assert_eq!(
+            found[0].title,
+            "3000 dying cgroups still hold kernel memory, about 64 MiB (0.3 % of memory); a read of memory.stat by agent (pid 9) took 48 ms"
+        );
+        assert_eq!((found[0].lost, found[0].kind), (None, Kind::Risk));
+        assert!(found[0].fixes.iter().any(|fix| fix.text.contains("it is the living ones")));
+        assert_eq!(check(&with_read(900, slow_read()).ev()), Ok(vec![]), "too few to make it slow");
+    }
+
+    #[test]
+    fn without_a_slow_read_it_is_memory_only() {
+        let quick = StatRead { long_reads: 0, long_ns: 0, worst_ns: 5_000_000, ..slow_read() };
+        let other = StatRead { file: "/proc/PID/smaps_rollup".into(), ..slow_read() };
+        let own = StatRead { tgid: 5, pid: 5, ..slow_read() };
+        for read in [quick, other, own] {
+            let mut host = with_read(12_000, read.clone());
+            host.0.meta.own_pids = vec![5];
+            let found = check(&host.ev()).unwrap();
+            assert!(found[0].title.ends_with("(1 % of memory)"), "{}", found[0].title);
+            let mut few = with_read(3000, read);
+            few.0.meta.own_pids = vec![5];
+            assert_eq!(check(&few.ev()), Ok(vec![]));
+        }
+    }
+
+    #[test]
+    fn names_the_kernels_own_flush() {
+        let kept = [
+            "hrtimer_interrupt",
+            "asm_sysvec_apic_timer_interrupt",
+            "css_rstat_flush",
+            "flush_memcg_stats_dwork",
+        ];
+        let at = |n: u64| Gap { let_in: Some(true), at_ns: (100 + n * 100) * 1_000_000, ..gap(1, 30, &kept) };
+        let with =
+            |gaps: u64| host(3000, 24_000).with(|tables| tables.gaps = Some((0..gaps).map(at).collect()));
+        let title = check(&with(5).ev()).unwrap()[0].title.clone();
+        assert!(title.ends_with("(pid 30) kept interrupts off in css_rstat_flush for 20 ms"), "{title}");
+        assert_eq!(check(&with(1).ev()), Ok(vec![]), "one gap is no proof");
     }
 
     #[test]

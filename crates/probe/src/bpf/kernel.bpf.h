@@ -239,8 +239,9 @@ struct signal_struct {
 	int group_exit_code;
 };
 
-/* CONFIG_TASK_IO_ACCOUNTING */
+/* CONFIG_TASK_IO_ACCOUNTING; syscr: CONFIG_TASK_XACCT */
 struct task_io_accounting {
+	__u64 syscr;
 	__u64 write_bytes;
 };
 
@@ -806,6 +807,10 @@ enum {
 	SOCKFS_MAGIC = 0x534f434b,
 	ANON_INODE_FS_MAGIC = 0x09041934,
 	BDEVFS_MAGIC = 0x62646576,
+	PROC_SUPER_MAGIC = 0x9fa0,
+	SYSFS_MAGIC = 0x62656572,
+	CGROUP_SUPER_MAGIC = 0x27e0eb,
+	CGROUP2_SUPER_MAGIC = 0x63677270,
 	SB_KERNMOUNT = 1 << 22, /* a mount that the kernel keeps for itself: pipes, sockets, memfd */
 	AF_UNIX = 1,
 	TS_COMPAT = 2,
@@ -1196,6 +1201,20 @@ struct hrtimer {
 struct hrtimer_sleeper {
 	struct hrtimer timer;
 	struct task_struct *task;
+};
+
+/* Of a software event such as cpu-clock. */
+struct hw_perf_event {
+	struct hrtimer hrtimer;
+};
+
+struct perf_event {
+	struct hw_perf_event hw;
+};
+
+/* What the context of a perf_event program is: struct bpf_perf_event_data is how the verifier shows it. */
+struct bpf_perf_event_data_kern {
+	struct perf_event *event;
 };
 
 #pragma clang attribute pop

@@ -22,7 +22,6 @@
 #define NR_FADVISE64 221
 #define NR_PWRITEV 296
 #define NR_PWRITEV2 328
-#define PROC_SUPER_MAGIC 0x9fa0 /* include/uapi/linux/magic.h */
 
 enum memory_kind { LIMIT, GLOBAL, BACKGROUND, DROPPED };
 

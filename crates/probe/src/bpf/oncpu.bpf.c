@@ -8,6 +8,7 @@
  */
 #include "kernel.bpf.h"
 #include "python.bpf.h"
+#include "stat_reads.bpf.h"
 
 #define MAX_STACKS 16384
 #define MAX_DEPTH 64
@@ -83,9 +84,9 @@ const volatile __u64 period_ns = 10101010;
 /* Samples that we could not note, and those whose frames of user code had no room. */
 __u64 lost, users_refused;
 
-static __always_inline void note_gap(void)
+static __always_inline void note_gap(__u64 now)
 {
-	__u64 now = bpf_ktime_get_ns(), gap;
+	__u64 gap;
 	__u32 zero = 0;
 	struct oncpu_cpu *cpu = bpf_map_lookup_elem(&cpus, &zero);
 
@@ -137,13 +138,13 @@ SEC("perf_event")
 int sampled(struct bpf_perf_event_data *ctx)
 {
 	struct oncpu_count first = { .samples = 1 };
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
 	struct oncpu_key key = {};
 	struct user_at at = {};
 	__u32 set;
 	int failed;
 
-	note_gap();
+	note_gap(now);
 	if (!(__u32)id)
 		return 0; /* idle */
 	key.pid = id;
@@ -153,6 +154,8 @@ int sampled(struct bpf_perf_event_data *ctx)
 	key.kernel_mode = !is_user_mode(ctx);
 	if (key.kernel_mode) {
 		user_side(&at, &key.call);
+		if (is_read_call(key.call))
+			note_stat_read(now, period_ns, timer_late(ctx, now));
 	} else {
 		at.pc = ctx->regs.ip;
 		at.sp = ctx->regs.sp;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapMut, OpenObject};
+use whyslow_model::stat_read::{LONG_READ_NS, StatRead};
 use whyslow_model::{Missing, MissingNote, table};
 
 use self::gathered::{Count, Gathered};
@@ -19,6 +20,7 @@ use crate::sample_table;
 use crate::user_code::{Budget, Codes, Maps, Namer, Place, UserNames};
 
 mod gathered;
+mod stat_reads;
 
 skeleton!("oncpu");
 use skel::types::{oncpu_count, spin_code, spin_place, user_stack};
@@ -206,6 +208,7 @@ impl<'slot> OnCpu<'slot> {
         map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.period_ns = pace.period().as_nanos() as u64;
+            rodata.long_read_ns = LONG_READ_NS;
             (rodata.shown_dev, rodata.shown_ino) = crate::pid_map::pid_namespace();
         }
         let maps = &mut open.maps;
@@ -352,6 +355,18 @@ impl<'slot> OnCpu<'slot> {
         Ok(())
     }
 
+    /// The statistics files that were read; and how many reads found no room. `None`: this kernel does not tell one read from the next.
+    fn stat_reads(&self) -> Result<Option<(Vec<StatRead>, u64)>, Missing> {
+        let (untold, lost) = self
+            .skel
+            .maps
+            .bss_data
+            .as_ref()
+            .map_or((0, 0), |bss| (bss.stat_reads_untold, bss.stat_reads_lost));
+        let rows = stat_reads::taken(&self.skel.maps.stat_files)?;
+        Ok((untold == 0).then_some((rows, lost)))
+    }
+
     /// Samples and gaps, by CPU.
     pub fn cpus(&self) -> Result<Vec<oncpu_cpu>, Missing> {
         let values = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
@@ -424,6 +439,14 @@ impl Probe for OnCpu<'_> {
         ending.lost(CODE, self.without_room());
         if let Some(cpus) = ending.keep(self.cpus()) {
             note_gaps(ending.tables.cpus.get_or_insert_default(), &cpus);
+        }
+        match ending.keep(self.stat_reads()) {
+            Some(Some((rows, lost))) => {
+                ending.tables.stat_reads = Some(rows);
+                ending.lost(stat_reads::WHAT, lost);
+            }
+            Some(None) => ending.missing.push(stat_reads::untold()),
+            None => {}
         }
         let mut seen = told?;
         let pace = self.pace;

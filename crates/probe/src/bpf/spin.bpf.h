@@ -123,6 +123,16 @@ struct user_at {
 	__u64 pc, sp, bp;
 };
 
+/* As registers_of, also for a current task that BTF does not know. */
+static __always_inline struct pt_regs *own_registers(void)
+{
+	struct task_struct *t = (void *)bpf_get_current_task();
+
+	if (has_helper(get_current_task_btf))
+		return registers_of((void *)bpf_get_current_task_btf());
+	return BPF_CORE_READ(t, stack) + (4 << 12) - bpf_core_type_size(struct pt_regs);
+}
+
 /* Where the current task, sampled in the kernel, will go on in user mode, and its system call. */
 static __always_inline void user_side(struct user_at *at, __s32 *call)
 {
@@ -131,10 +141,7 @@ static __always_inline void user_side(struct user_at *at, __s32 *call)
 
 	if (BPF_CORE_READ(t, flags) & PF_KTHREAD)
 		return;
-	if (has_helper(get_current_task_btf))
-		regs = registers_of((void *)bpf_get_current_task_btf());
-	else /* as in registers_of, for a task that BTF does not know */
-		regs = BPF_CORE_READ(t, stack) + (4 << 12) - bpf_core_type_size(struct pt_regs);
+	regs = own_registers();
 	at->pc = BPF_CORE_READ(regs, ip);
 	at->sp = BPF_CORE_READ(regs, sp);
 	at->bp = BPF_CORE_READ(regs, bp);

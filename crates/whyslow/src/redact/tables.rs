@@ -39,6 +39,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         gaps,
         irq_latencies: _,
         stalls,
+        stat_reads,
         pings: _,
         spins,
         groups,
@@ -106,6 +107,10 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     for row in stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen) {
         row.comm = words.comm(&row.comm);
         row.file = row.file.take().map(|file| words.path(&file));
+    }
+    for row in stat_reads.iter_mut().flatten() {
+        // The kernel names these files; folders are named by users: containers, units.
+        (row.comm, row.folder) = (words.comm(&row.comm), words.path(&row.folder));
     }
     let comms = waits.iter_mut().flatten().map(|row| &mut row.comm);
     let comms = comms.chain(holds.iter_mut().flatten().map(|row| &mut row.comm));

@@ -72,6 +72,7 @@ tables! {
     gaps Later,
     irq_latencies Later,
     stalls Later,
+    stat_reads Later,
     pings Later,
 }
 

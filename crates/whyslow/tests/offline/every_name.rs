@@ -38,6 +38,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         gaps,
         irq_latencies: _,
         stalls,
+        stat_reads,
         pings: _,
         spins,
     } = tables;
@@ -93,6 +94,10 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
     cross_calls.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     late_timers.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     gaps.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
+    stat_reads.iter_mut().flatten().for_each(|row| {
+        rows.one(&mut row.comm);
+        rows.one(&mut row.folder);
+    });
     stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen).for_each(|row| {
         rows.one(&mut row.comm);
         rows.maybe(&mut row.file);
@@ -245,6 +250,11 @@ pub fn a_row_of_each() -> Tables {
             seen: vec![StallSeen::default()],
             kind: "long-poll".into(),
             ..Stall::default()
+        }]),
+        stat_reads: Some(vec![StatRead {
+            fs: "cgroup2".into(),
+            file: "memory.stat".into(),
+            ..StatRead::default()
         }]),
         pings: Some(vec![Ping { answer: "reply".into(), error: Some("EPERM".into()), ..Ping::default() }]),
         spins: Some(vec![Spin::default()]),

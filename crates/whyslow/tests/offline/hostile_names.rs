@@ -8,8 +8,8 @@ use whyslow_analyze::{examine, stacks::flame};
 use whyslow_faults::draw::Draw;
 use whyslow_model::Recording;
 use whyslow_model::table::{
-    Cgroup, Connect, Group, Listener, Program, Request, Server, SlowCall, Socket, Stall, StallSeen, Tables,
-    Task, User,
+    Cgroup, Connect, Group, Listener, Program, Request, Server, SlowCall, Socket, Stall, StallSeen, StatRead,
+    Tables, Task, User,
 };
 use whyslow_report::safe::is_unsafe;
 use whyslow_report::{Style, json, text};
@@ -113,6 +113,8 @@ fn told(tables: &mut Tables) {
     let ran = StallSeen { pid: tgid, tgid, count: 9, at_ns: second, ..StallSeen::default() };
     let stall = Stall { ns: second, at_ns: second, kind: "softirq-deferred".into(), ..Stall::default() };
     tables.stalls = Some(vec![Stall { seen: vec![ran; 2], ..stall }]);
+    let read = StatRead { tgid, pid: tgid, reads: 9, ns: second, long_reads: 9, ..StatRead::default() };
+    tables.stat_reads = Some(vec![StatRead { long_ns: second, worst_ns: second, ..read }]);
 }
 
 /// Well-formed as far as names can break it: no raw control character, each "<" begins a tag that ends, each "&" begins an entity.

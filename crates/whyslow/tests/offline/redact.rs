@@ -149,7 +149,7 @@ fn the_host_that_was_asked_has_a_made_up_name() {
 }
 
 /// Fields whose strings are the kernel's, numbers or code.
-const KERNELS: [&str; 24] = [
+const KERNELS: [&str; 26] = [
     "cross_calls.function",
     "disk.dev",
     "disk.device",
@@ -171,6 +171,8 @@ const KERNELS: [&str; 24] = [
     "spins.arch",
     "spins.code",
     "stalls.kind",
+    "stat_reads.file",
+    "stat_reads.fs",
     "tasks.allowed",
     "waits.state",
     "works.function",

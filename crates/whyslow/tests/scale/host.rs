@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_faults::Draw;
 use whyslow_model::table::{
     Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
-    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, Tables, Task, Wait,
+    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
     Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
@@ -467,6 +467,7 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         gaps: Some((0..size.cpus * 20).map(|i| gap(i % size.cpus.max(1), some(draw), draw)).collect()),
         irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
         stalls: Some((0..size.cpus * 20).map(|i| stall(i % size.cpus.max(1), some(draw), draw)).collect()),
+        stat_reads: Some((0..size.cpus * 8).map(|_| stat_read(some(draw), draw)).collect()),
         pings: Some((0..size.cpus * 100).map(|i| ping(i.into(), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
@@ -551,6 +552,14 @@ fn gap(cpu: u32, pid: u32, draw: &mut Draw) -> Gap {
         kernel: frames_of(draw),
         ..Gap::default()
     }
+}
+
+fn stat_read(pid: u32, draw: &mut Draw) -> StatRead {
+    let (reads, worst_ns) = (draw.between(1, 90), draw.between(5_000_000, 40_000_000));
+    let (fs, file) =
+        draw.pick(&[("cgroup", "memory.stat"), ("proc", "/proc/stat"), ("proc", "/proc/PID/smaps")]);
+    let (fs, file, ns) = (fs.to_owned(), file.to_owned(), reads * 5_000_000);
+    StatRead { tgid: pid, pid, fs, file, reads, ns, worst_ns, ..StatRead::default() }
 }
 
 fn stall(cpu: u32, pid: u32, draw: &mut Draw) -> Stall {

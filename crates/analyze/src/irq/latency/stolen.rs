@@ -93,6 +93,11 @@ impl Stolen {
         };
         took > 0 && took.saturating_mul(COMPARABLE) >= ns
     }
+
+    /// Whether that is so of a CPU, whichever it is.
+    pub fn took_somewhere(&self, ns: u64) -> bool {
+        self.steal.keys().chain(self.running.keys()).any(|cpu| self.took_as_much(*cpu, ns))
+    }
 }
 
 fn add(sums: &mut BTreeMap<u32, (u64, u64)>, gap: &Gap) {
