@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* irqs: interrupts off on one CPU, by a kthread bound to it or by a timer on it. */
+/* irqs: interrupts off on one CPU, by a kthread bound to it or by a timer on it; or only bottom halves, by a kthread. */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/percpu.h>
@@ -8,7 +8,7 @@
 #include "folio.h"
 
 struct turn {
-	bool on;
+	bool on, halves;
 	struct task_struct *task; /* NULL: the timer does it */
 	struct hrtimer timer;
 	u64 for_us, every_us;
@@ -29,6 +29,18 @@ static noinline void sort_rows(struct turn *turn)
 	local_irq_enable();
 }
 
+/* Interrupts come, and the softirqs that they raise wait for the end. */
+static noinline void sort_cards(struct turn *turn)
+{
+	u64 began;
+
+	local_bh_disable();
+	began = ktime_get_mono_fast_ns();
+	count_rows(turn->for_us);
+	tally_add(&turn->tally, began);
+	local_bh_enable();
+}
+
 static int sort_rounds(void *data)
 {
 	struct turn *turn = data;
@@ -36,7 +48,10 @@ static int sort_rounds(void *data)
 	while (!kthread_should_stop()) {
 		u64 began = ktime_get_mono_fast_ns();
 
-		sort_rows(turn);
+		if (turn->halves)
+			sort_cards(turn);
+		else
+			sort_rows(turn);
 		rest_until(began, turn->every_us);
 	}
 	return 0;
@@ -93,7 +108,7 @@ static int turn_on(struct turn *turn, int cpu, bool timer)
 	return 0;
 }
 
-/* irqs cpu=N off | irqs cpu=N for=US every=US [form=thread|timer] [by=NAME] */
+/* irqs cpu=N off | irqs cpu=N for=US every=US [form=thread|halves|timer] [by=NAME] */
 static int turns_order(const struct words *words)
 {
 	const char *form = words_option(words, "form");
@@ -117,11 +132,12 @@ static int turns_order(const struct words *words)
 	      words_name(by ?: "folio", name);
 	if (err)
 		return err;
-	if (form && strcmp(form, "thread") && strcmp(form, "timer"))
+	if (form && strcmp(form, "thread") && strcmp(form, "halves") && strcmp(form, "timer"))
 		return -EINVAL;
 	turn_off(turn);
 	turn->for_us = for_us;
 	turn->every_us = every_us;
+	turn->halves = form && !strcmp(form, "halves");
 	strscpy(turn->by, name, sizeof(turn->by));
 	tally_clear(&turn->tally);
 	return turn_on(turn, cpu, form && !strcmp(form, "timer"));
@@ -152,7 +168,8 @@ static void turns_show(struct seq_file *seq)
 
 		if (!turn->on)
 			continue;
-		seq_printf(seq, "irqs cpu=%d form=%s by=%s for=%llu every=%llu", cpu, turn->task ? "thread" : "timer",
+		seq_printf(seq, "irqs cpu=%d form=%s by=%s for=%llu every=%llu", cpu,
+			   turn->halves ? "halves" : turn->task ? "thread" : "timer",
 			   turn->by, turn->for_us, turn->every_us);
 		tally_show(seq, &turn->tally);
 	}

@@ -38,6 +38,10 @@ pub struct LookSpec {
     pub others: f64,
     /// Measure the rate of a fault's victims without it while all other faults are on.
     pub each: bool,
+    /// whyslow runs in this network namespace: a file as /proc/PID/ns/net, `{key}`: as a fault reports it. An empty text: in that of the lab.
+    pub netns: String,
+    /// whyslow may use only this CPU; `{key}`: as a fault reports it. An empty text: all.
+    pub cpu: String,
     /// Capabilities that whyslow keeps ("CAP_BPF"); an empty list: all of root's.
     pub capabilities: Vec<String>,
 }
@@ -53,6 +57,8 @@ impl Default for LookSpec {
             doctor: false,
             others: 0.1,
             each: false,
+            netns: String::new(),
+            cpu: String::new(),
             capabilities: Vec::new(),
         }
     }

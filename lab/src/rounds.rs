@@ -17,6 +17,7 @@ use crate::machine::{Ended, Hardware};
 use crate::plan::{DOCUMENT, PLAN, Plan, RECORDING, RUN_FACTS, RunFacts};
 use crate::scenario::{Scenario, Script};
 use crate::table::{self, Row};
+use crate::testbed::cases::net::program;
 use crate::testbed::part::Setting;
 use crate::{Trouble, interrupt, kernels, machine, module, orders, place, sched_ext};
 
@@ -171,6 +172,11 @@ impl Runner {
         let (script, drawn) = scenario.drawn(draw, cpus).map_err(|what| failed(&what))?;
         let mut share = place::Run::new().map_err(|err| failed(&err))?;
         let mut plan = self.plan(scenario, kernel, draw, &script);
+        let lacks =
+            parts(&script).filter_map(|part| part.needs_program()).find(|tool| program(tool).is_none());
+        if let Some(tool) = lacks {
+            return Err(Verdict::NotRun(format!("{tool} is not installed: .ci/setup proof")));
+        }
         if parts(&script).any(|part| part.needs_module()) {
             plan.module = Some(built_for(kernel)?);
         }

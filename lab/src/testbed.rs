@@ -25,7 +25,7 @@ pub mod urgent;
 pub mod wakeup_latency;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,9 +34,9 @@ use whyslow_faults::expected::{DOCTOR, with_names};
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::{Fence, Span, clock};
+use whyslow_faults::{Fence, Span, clock, sys};
 
-use crate::plan::{BASELINE, DOCUMENT, Plan, RECORDING, RUN_FACTS, RunFacts};
+use crate::plan::{BASELINE, DOCUMENT, LookSpec, Plan, RECORDING, RUN_FACTS, RunFacts};
 use fault_module::Folio;
 use part::Parts;
 
@@ -157,8 +157,9 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
     let kept = testbed.share.join(DOCUMENT);
     let whyslow = &testbed.whyslow;
     let look = few_rights::with_only(&plan.look.capabilities, || {
+        let command = placed(&plan.look, whyslow, &names)?;
         // The command's own output comes before the document.
-        let mut look = Look::now(whyslow.as_os_str(), &args, length, &kept)?;
+        let mut look = Look::of(command, &args, length, &kept)?;
         if plan.look.doctor {
             look.document[DOCTOR] = lost_capabilities(whyslow)?.into();
         }
@@ -166,6 +167,20 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
     })?;
     fs::write(&kept, serde_json::to_vec(&look.document)?)?;
     Ok(look)
+}
+
+/// whyslow, where it shall run.
+fn placed(look: &LookSpec, whyslow: &Path, names: &BTreeMap<String, String>) -> Result<Command, Trouble> {
+    let mut command = Command::new(whyslow);
+    let (network, cpu) = (with_names(&look.netns, names), with_names(&look.cpu, names));
+    if !network.is_empty() {
+        let file = File::open(&network).map_err(|err| format!("cannot open {network}: {err}"))?;
+        sys::start_in_network(&mut command, file);
+    }
+    if !cpu.is_empty() {
+        sys::start_on(&mut command, cpu.parse().map_err(|err| format!("{cpu}: {err}"))?);
+    }
+    Ok(command)
 }
 
 /// The capabilities that `whyslow doctor` lists as lost, and why.

@@ -12,6 +12,7 @@ mod answer;
 mod captured;
 mod document;
 mod facts;
+mod pings;
 
 pub use answer::{Answer, Never, Section};
 pub use captured::{Captured, Without};
@@ -63,7 +64,8 @@ impl Expected {
         };
         self.answer.iter().try_for_each(answered)?;
         self.larger_losses_rank_first(document).map_err(Wrong::inexact)?;
-        self.could_look(document)
+        self.could_look(document)?;
+        if verb == Verb::Asked { pings::has_asked(document) } else { Ok(()) }
     }
 
     /// Check that the document is complete.
@@ -142,7 +144,8 @@ impl Expected {
             None => self
                 .never_named(document)
                 .or_else(|| self.false_risk(document))
-                .or_else(|| self.other_cpu(document)),
+                .or_else(|| self.other_cpu(document))
+                .or_else(|| pings::accused(self, document)),
         }
     }
 
@@ -240,6 +243,7 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), W
 /// Checks ratio, limits and time.
 fn is_exact(answer: &Answer, facts: &Facts, document: &Value, item: &Value) -> Result<(), String> {
     right_ratio(answer, facts, document)?;
+    pings::right_shares(answer, facts, document)?;
     right_limits(answer, facts, item)?;
     let Some([least, most]) = answer.lost else { return Ok(()) };
     let (low, high) = facts.lost_s.ok_or("its fault reports no time")?;

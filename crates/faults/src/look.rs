@@ -48,13 +48,14 @@ pub struct Look {
 impl Look {
     /// Run `whyslow ARGS` now; `args` contain the length of its window. The document is kept in `kept`.
     pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
+        Look::of(Command::new(whyslow), args, length, kept)
+    }
+
+    /// As [`Look::now`], with whyslow as this command starts it: in another network namespace, on another CPU.
+    pub fn of(mut whyslow: Command, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
         let (began, driver) = (clock::now(), grace::driver_waited());
-        let mut child = Command::new(whyslow)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(File::create(kept)?)
-            .stderr(File::create(kept.with_extension("stderr"))?)
-            .spawn()?;
+        whyslow.args(args).stdin(Stdio::null()).stdout(File::create(kept)?);
+        let mut child = whyslow.stderr(File::create(kept.with_extension("stderr"))?).spawn()?;
         // Before its window, whyslow needs CPU time to start.
         let patience = length + 2 * thresholds::patient(thresholds::ANSWER_WITHIN);
         // No polling: a timer of the harness would be one more late timer on a slow CPU.

@@ -59,6 +59,8 @@ pub enum Verb {
     Cpu,
     /// 0 if it observed the host: `attach`, `locks`.
     Looked,
+    /// 0 if the host that it asked (`net TARGET`) answered, otherwise 2.
+    Asked,
     /// `run`: the exit status of the command, which is 0 in the tests.
     Run,
 }
@@ -71,6 +73,7 @@ impl Verb {
             Some("chains") => Verb::Chains,
             Some("cpu") => Verb::Cpu,
             Some("attach" | "locks") => Verb::Looked,
+            Some("net") if args.get(1).is_some_and(|arg| !arg.as_ref().starts_with('-')) => Verb::Asked,
             Some("run") => Verb::Run,
             _ => Verb::Exam,
         }
@@ -82,11 +85,12 @@ impl Verb {
             Verb::Exam => of_kind(document, "cause").next().is_some(),
             Verb::Cpu => of_kind(document, "cause").any(|cause| cause["rule"] == "slow-cpu"),
             Verb::Chains => document["chains"].as_array().is_some_and(|chains| !chains.is_empty()),
-            Verb::Looked | Verb::Run => false,
+            Verb::Looked | Verb::Asked | Verb::Run => false,
         };
         let unseen = match self {
             Verb::Exam => document["account"]["cpu_s"].is_null(),
             Verb::Chains | Verb::Looked => document["account"]["off_cpu_s"].is_null(),
+            Verb::Asked => document["pings"]["times"].is_null(),
             Verb::Cpu | Verb::Run => false,
         };
         if unseen && !found { 2 } else { i32::from(found) }

@@ -59,10 +59,27 @@ impl StandIn {
     /// All of them.
     pub const ALL: [StandIn; 4] = [StandIn::Bare, StandIn::Silent, StandIn::Blind, StandIn::Accuser];
 
+    fn asked(self, of: &[Subject]) -> Value {
+        let mut pings = pings();
+        match self {
+            StandIn::Bare | StandIn::Silent => {}
+            StandIn::Blind => pings["unwatched"] = json!("nothing was observed"),
+            StandIn::Accuser => {
+                let row = |who: &Subject| json!({"cpu": 0, "late": 100, "stalls": 1, "culprit": {"pid": 1, "who": who.name}});
+                pings["late"] = json!(100);
+                pings["explained"] = of.iter().map(row).collect();
+            }
+        }
+        pings
+    }
+
     /// Its document about a host with these subjects, and its exit status. `lost_s`: the loss that it reports for each subject.
     #[must_use]
     pub fn says(self, verb: Verb, of: &[Subject], lost_s: f64) -> (Value, i32) {
         let mut document = whole();
+        if verb == Verb::Asked {
+            document["pings"] = self.asked(of);
+        }
         match self {
             StandIn::Bare => return (json!({"findings": []}), 0),
             StandIn::Silent => {}
@@ -79,6 +96,13 @@ impl StandIn {
         let accuses = self == StandIn::Accuser && !of.is_empty();
         (document, i32::from(accuses && matches!(verb, Verb::Exam | Verb::Chains | Verb::Cpu)))
     }
+}
+
+/// Answers that came in time.
+#[must_use]
+pub fn pings() -> Value {
+    json!({"target": "h", "sent": 4000, "answered": 4000, "lost": 0, "times": {"p50_s": 1e-5}, "late": 0,
+        "stalls": [], "explained": [], "unwatched": null})
 }
 
 /// All rules that can accuse a subject.
@@ -236,7 +260,7 @@ mod tests {
     #[test]
     fn a_stand_in_keeps_to_the_contract_but_for_the_bare_one() {
         let of = [Subject::task(7, "a"), Subject::group("/b"), Subject::cpu(0)];
-        for verb in [Verb::Exam, Verb::Chains, Verb::Cpu, Verb::Looked, Verb::Run] {
+        for verb in [Verb::Exam, Verb::Chains, Verb::Cpu, Verb::Looked, Verb::Asked, Verb::Run] {
             for which in StandIn::ALL {
                 let (document, status) = which.says(verb, &of, 1.0);
                 let is_whole = report_checks::is_whole(&document, verb, Some(status));

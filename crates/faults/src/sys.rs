@@ -9,11 +9,14 @@ pub(crate) mod ring;
 pub(crate) mod userfault;
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
 pub use cpu_clock::{ReadyClock, cpu_ns, cpu_ns_of, cpu_ns_of_process};
 
@@ -260,6 +263,22 @@ pub fn new_network() -> io::Result<()> {
 pub fn enter_network(of: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: the descriptor is open as long as it is borrowed.
     check(unsafe { libc::setns(of.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Start a program in this network namespace instead of that of the caller, as `nsenter --net` does. /sys stays as it is mounted.
+pub fn start_in_network(command: &mut Command, network: File) {
+    // SAFETY: between fork and exec the code makes only a system call, it allocates and locks nothing.
+    unsafe {
+        command.pre_exec(move || enter_network(&network));
+    }
+}
+
+/// Start a program that may use only this CPU.
+pub fn start_on(command: &mut Command, cpu: usize) {
+    // SAFETY: between fork and exec the code makes only a system call, it allocates and locks nothing.
+    unsafe {
+        command.pre_exec(move || pin(0, &[cpu]));
+    }
 }
 
 /// Bring up `lo` of this thread's network namespace.

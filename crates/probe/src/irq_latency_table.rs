@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use whyslow_model::table::{CrossCall, Gap, IrqLatency, LateTimer};
 
-use crate::bpf::irq_latency::{self, LATE_CALL, RUNS, RawIrqLatency, irqlat_wakes};
+use crate::bpf::irq_latency::{LATE_CALL, RUNS, RawIrqLatency, irqlat_gap, irqlat_wakes};
 use crate::bpf::text;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;
@@ -20,6 +20,25 @@ pub struct Tables {
     pub gaps: Vec<Gap>,
     /// By CPU and state.
     pub irq_latencies: Vec<IrqLatency>,
+}
+
+/// Each gap once: one that a later interrupt reports again, with the same end, is longer than the first one knew.
+#[must_use]
+pub fn whole(gaps: Vec<irqlat_gap>) -> Vec<irqlat_gap> {
+    let mut whole: Vec<irqlat_gap> = Vec::new();
+    let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+    for gap in gaps {
+        let before = last.get(&gap.cpu).and_then(|at| whole.get_mut(*at)).filter(|one| one.at == gap.at);
+        match before {
+            // The first interrupt's stack is that of the code which kept interrupts off.
+            Some(first) => (first.ns, first.stolen) = (gap.ns, gap.stolen),
+            None => {
+                last.insert(gap.cpu, whole.len());
+                whole.push(gap);
+            }
+        }
+    }
+    whole
 }
 
 /// Make the tables.
@@ -62,7 +81,7 @@ pub fn tables(seen: &RawIrqLatency, window: Window, kernel: &mut KernelNames) ->
     tables
 }
 
-fn reported(gap: &irq_latency::irqlat_gap, stack: &[u64], window: Window, kernel: &mut KernelNames) -> Gap {
+fn reported(gap: &irqlat_gap, stack: &[u64], window: Window, kernel: &mut KernelNames) -> Gap {
     Gap {
         cpu: gap.cpu,
         at_ns: window.at(gap.at),
@@ -78,7 +97,7 @@ fn reported(gap: &irq_latency::irqlat_gap, stack: &[u64], window: Window, kernel
 }
 
 /// Whether the interrupted frame let the interrupt in: the first frame behind the interrupt's entry code, the outermost if several came.
-fn let_in(gap: &irq_latency::irqlat_gap, stack: &[u64], kernel: &mut KernelNames) -> Option<bool> {
+fn let_in(gap: &irqlat_gap, stack: &[u64], kernel: &mut KernelNames) -> Option<bool> {
     if !cfg!(target_arch = "x86_64") {
         return None; // other instructions
     }
@@ -137,4 +156,25 @@ fn name_state(row: &mut IrqLatency) {
     };
     let (name, exit) = (read("name"), read("latency"));
     (row.name, row.exit_us) = (name, exit.and_then(|us| us.parse().ok()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_that_is_reported_twice_is_one_with_the_first_stack_and_the_last_length() {
+        let gap =
+            |cpu, at, ns, stack, stolen| irqlat_gap { cpu, at, ns, stack, stolen, ..irqlat_gap::default() };
+        let gaps = vec![
+            gap(0, 90, 5, 7, 1),
+            gap(1, 90, 6, 8, 0),
+            gap(0, 90, 40, -1, 3),
+            gap(0, 95, 2, 9, 0),
+            gap(0, 95, 3, -1, -1),
+        ];
+        let told: Vec<_> =
+            whole(gaps).iter().map(|one| (one.cpu, one.at, one.ns, one.stack, one.stolen)).collect();
+        assert_eq!(told, [(0, 90, 40, 7, 3), (1, 90, 6, 8, 0), (0, 95, 3, 9, -1)]);
+    }
 }

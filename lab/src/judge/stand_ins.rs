@@ -16,6 +16,8 @@ use crate::plan::RunFacts;
 use crate::scenario::{Scenario, Script, Sort};
 
 const LOST_S: (f64, f64) = (9.0, 11.0);
+/// Late answers of a row.
+const LATE: u64 = 100;
 const SEEN: &str = "/fence/seen";
 
 fn every(mut with: impl FnMut(&Scenario, &Script)) {
@@ -38,7 +40,8 @@ fn ran(script: &Script, status: i32) -> RunFacts {
         answer.names.iter().chain(&answer.order).chain(&answer.victim).chain(&answer.waiter)
     });
     let never = script.never.names.iter().chain(&script.never.in_causes);
-    let keys: Vec<String> = asked.chain(never).flat_map(|text| keys(text)).collect();
+    let look = script.look.args.iter().chain([&script.look.netns, &script.look.cpu]);
+    let keys: Vec<String> = asked.chain(never).chain(look).flat_map(|text| keys(text)).collect();
     let facts = |at: usize| {
         // A number may be the number of a CPU or a thread.
         let named = (0..).zip(&keys).map(|(n, key)| (key.clone(), format!("{}", 7_000 + 100 * at + n)));
@@ -82,6 +85,7 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     }
     (item["time_s"], item["million_s"]) = (json!(lost), json!(0.002));
     item["count"] = json!(1);
+    (item["late"], item["length_s"]) = (json!(LATE), json!(lost));
     let hops: Vec<Value> = order
         .iter()
         .map(|who| json!({"reason": "lock", "who": who, "waits_for": "x", "lost_s": lost}))
@@ -117,11 +121,22 @@ fn truthful(script: &Script) -> (Value, i32) {
     document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
     document["cpus"] = json!([{"cpu": 0, "million_s": 0.002}]);
+    if Verb::of(&script.look.args) == Verb::Asked {
+        document["pings"] = stand_in::pings();
+    }
     document["account"]["cpu_s"] = json!(1.5);
     document["account"]["by_cgroup"] = json!([{"id": SEEN, "tasks": 4, "cpu_s": 1.5}]);
     let facts = ran(script, 0).faults;
     let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for answer in &script.answer {
+        if let Some(at) = of_pings(answer.section) {
+            let late = document["pings"]["late"].as_u64().unwrap_or(0);
+            let mut row = item(answer, &facts[answer.of]);
+            row["culprit"] = json!({"who": row["title"]});
+            document["pings"]["late"] = json!(late + if at == "explained" { LATE } else { 0 });
+            document["pings"][at].as_array_mut().unwrap().push(row);
+            continue;
+        }
         let list = match answer.section {
             Section::Causes | Section::Risks | Section::Unknown => "findings",
             Section::Chains => "chains",
@@ -132,6 +147,7 @@ fn truthful(script: &Script) -> (Value, i32) {
             // Two matters are in the list already.
             Section::RuledOut => continue,
             Section::Missing => "missing",
+            Section::Explained | Section::PingStalls => continue,
             Section::Doctor => DOCTOR,
         };
         let mut new = item(answer, &facts[answer.of]);
@@ -157,6 +173,15 @@ fn truthful(script: &Script) -> (Value, i32) {
     (document, status)
 }
 
+/// The list of late answers with rows of this section.
+fn of_pings(section: Section) -> Option<&'static str> {
+    match section {
+        Section::Explained => Some("explained"),
+        Section::PingStalls => Some("stalls"),
+        _ => None,
+    }
+}
+
 fn status(script: &Script, document: &Value) -> i32 {
     let causes =
         || document["findings"].as_array().into_iter().flatten().filter(|one| one["kind"] == "cause");
@@ -164,7 +189,7 @@ fn status(script: &Script, document: &Value) -> i32 {
         Verb::Exam => causes().next().is_some(),
         Verb::Cpu => causes().any(|cause| cause["rule"] == "slow-cpu"),
         Verb::Chains => document["chains"].as_array().is_some_and(|chains| !chains.is_empty()),
-        Verb::Looked | Verb::Run => false,
+        Verb::Looked | Verb::Asked | Verb::Run => false,
     };
     i32::from(found)
 }
@@ -202,14 +227,27 @@ fn accuser_is_wrong_and_silence_is_found_in_controls_only() {
         let verb = Verb::of(&script.look.args);
         let mut accuser = honest.clone();
         let (said, _) = StandIn::Accuser.says(verb, &subjects(script), 10.0);
-        for name in ["findings", "chains", "locks", "cpus", "wall"] {
+        for name in ["findings", "chains", "locks", "cpus", "wall", "pings"] {
             accuser[name] = said[name].clone();
         }
         let verdict = judge(script, &ran(script, status(script, &accuser)), Some(&accuser));
         assert!(matches!(verdict, Verdict::Wrong(_)), "{}: {verdict:?}", scenario.name);
+        if verb == Verb::Asked {
+            let document = Value::Object(
+                [honest.clone(), json!({"pings": said["pings"]})]
+                    .iter()
+                    .flat_map(|part| part.as_object().unwrap().clone())
+                    .collect(),
+            );
+            let verdict = judge(script, &ran(script, status(script, &document)), Some(&document));
+            assert_eq!(verdict.word(), "false", "{}: {verdict:?}", scenario.name);
+        }
         let mut silent = honest;
         for name in ["findings", "chains", "locks", "wall", "calls", "missing", DOCTOR] {
             silent[name] = json!([]);
+        }
+        if verb == Verb::Asked {
+            silent["pings"] = stand_in::pings();
         }
         silent["cpus"] = json!([{"cpu": 0, "million_s": 0.002}]);
         let verdict = judge(script, &ran(script, 0), Some(&silent));

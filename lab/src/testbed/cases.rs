@@ -1,6 +1,8 @@
 //! The five founding cases and their helpers: each is really made, and proven by the clocks of its own processes.
 
 pub(crate) mod actor;
+pub(crate) mod bottom_halves;
+pub(crate) mod burst;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
 pub(crate) mod cpu_latency;
@@ -8,8 +10,10 @@ pub(crate) mod idle_states;
 pub(crate) mod memory_cgroup;
 pub(crate) mod net;
 pub(crate) mod nodes;
+pub(crate) mod packets;
 pub(crate) mod policies;
 pub(crate) mod polling;
+pub(crate) mod rule_set;
 pub(crate) mod slow_cpu;
 pub(crate) mod stall;
 mod sys;

@@ -26,6 +26,11 @@ pub trait Setting {
         false
     }
 
+    /// A program of the system that it runs, and that not every host has.
+    fn needs_program(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The sched_ext scheduler must be built.
     fn needs_scheduler(&self) -> bool {
         false
@@ -162,6 +167,12 @@ macro_rules! parts {
                 }
             }
 
+            fn needs_program(&self) -> Option<&'static str> {
+                match self {
+                    $($name::$variant(spec) => spec.needs_program(),)*
+                }
+            }
+
             fn needs_scheduler(&self) -> bool {
                 match self {
                     $($name::$variant(spec) => spec.needs_scheduler(),)*
@@ -183,6 +194,9 @@ parts! {
         SlowServer(cases::slow_cpu::Spec),
         Stall(cases::stall::Spec),
         PollingThread(cases::polling::Spec),
+        RuleSet(cases::rule_set::Spec),
+        BottomHalves(cases::bottom_halves::Spec),
+        PacketFlood(cases::burst::Spec),
         HeldLock(held_lock::Spec),
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),

@@ -33,6 +33,10 @@ pub struct Answer {
     /// Bounds of the reported time, as multiples of the victims' clock.
     #[serde(default)]
     pub lost: Option<[f64; 2]>,
+    /// For explained late answers: of all late answers, the least share that stalls of this host explain, and the least share of the rows with
+    /// these names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<[f64; 2]>,
     /// Its commands lift the limits of exactly those cgroups that the fault says must change.
     #[serde(default)]
     pub lifts: bool,
@@ -64,6 +68,10 @@ pub enum Section {
     Calls,
     /// CPUs that the document calls slow, "CPU 3".
     Cpus,
+    /// Late answers of the host that was asked, by the stalls of this host that explain them.
+    Explained,
+    /// Times in which the host that was asked did not answer.
+    PingStalls,
     /// Ruled out.
     RuledOut,
     /// Questions that whyslow answers with "cannot tell".

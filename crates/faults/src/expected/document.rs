@@ -29,6 +29,8 @@ pub fn items(section: Section, document: &Value) -> Vec<&Value> {
         Section::Locks => &document["locks"],
         Section::Calls => &document["calls"],
         Section::Cpus => &document["cpus"],
+        Section::Explained => &document["pings"]["explained"],
+        Section::PingStalls => &document["pings"]["stalls"],
         Section::RuledOut => &document["ruled_out"],
         Section::Missing => &document["missing"],
         Section::Doctor => &document[DOCTOR],
@@ -64,11 +66,14 @@ pub fn time_of(section: Section, item: &Value) -> Option<f64> {
             Some(side("read") + side("write"))
         }
         Section::Chains | Section::Wall | Section::Calls | Section::Cpus => item["time_s"].as_f64(),
-        Section::RuledOut | Section::Unknown | Section::Missing | Section::Doctor => None,
+        Section::PingStalls => item["length_s"].as_f64(),
+        Section::Explained | Section::RuledOut | Section::Unknown | Section::Missing | Section::Doctor => {
+            None
+        }
     }
 }
 
-/// All texts of an item that a reader would take for blame: without its checks and fixes.
+/// All texts of an item that a reader would take for blame: without its checks and fixes, and the stack of a culprit.
 pub fn words_of(item: &Value) -> Vec<String> {
     let mut words = Vec::new();
     if let Some(cpu) = item["cpu"].as_u64() {
@@ -78,7 +83,15 @@ pub fn words_of(item: &Value) -> Vec<String> {
         Some(parts) => {
             let reported =
                 parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
-            reported.for_each(|(_, part)| gather(part, &mut words));
+            for (name, part) in reported {
+                match part.as_object().filter(|_| name == "culprit") {
+                    Some(of) => of
+                        .iter()
+                        .filter(|(name, _)| *name != "stack")
+                        .for_each(|(_, part)| gather(part, &mut words)),
+                    None => gather(part, &mut words),
+                }
+            }
         }
         None => gather(item, &mut words),
     }
@@ -114,6 +127,17 @@ pub fn reported(section: Section, item: &Value) -> String {
         Section::Locks => item["name"].to_string(),
         Section::Calls => format!("{} {}", item["syscall"], item["path"]),
         Section::Cpus => format!("CPU {}, {} times slower: {}", item["cpu"], item["slow"], item["reasons"]),
+        Section::Explained => format!(
+            "CPU {}, {} late answers: {} {}({}) {} {}",
+            item["cpu"],
+            item["late"],
+            item["culprit"]["who"],
+            item["culprit"]["call"],
+            item["culprit"]["file"],
+            item["culprit"]["function"],
+            item["unknown"]
+        ),
+        Section::PingStalls => format!("no answer from {} s on", item["at_s"]),
         Section::RuledOut => item["what"].as_str().unwrap_or("").to_owned(),
         Section::Missing => item["text"].as_str().unwrap_or("").to_owned(),
         Section::Doctor => item.as_str().unwrap_or("").to_owned(),

@@ -141,17 +141,34 @@ static __always_inline __s64 stolen_here(struct irqlat_cpu *here)
 	return before ? elapsed(before, now) : -1;
 }
 
+/* All interrupts that fell due in a gap come at its end, and the first one reports it. Calls of other CPUs come before the timer (their vectors
+ * are higher) and may have been queued near the end: a timer that comes with them and was due long before tells when the gap began.
+ */
+static __always_inline bool is_longer(struct irqlat_cpu *here, __u64 begin, __u64 now)
+{
+	return elapsed(here->reported, now) < gap_ns && begin + gap_ns <= here->reported - here->gap_ns;
+}
+
 static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = bpf_get_current_pid_tgid(), begin = now - ns;
 	struct irqlat_cpu *here = irqlat_cpu_at(cpu);
+	bool again;
 	__u32 zero = 0, size = __builtin_offsetof(struct irqlat_gap, before);
 	struct irqlat_reported *reported = bpf_map_lookup_elem(&scratch, &zero);
 
-	/* All interrupts that fell due in a gap come at its end: the first one reports it. */
-	if (!here || !reported || now - ns < here->reported)
+	if (!here || !reported)
 		return;
+	again = begin < here->reported;
+	if (again) {
+		if (!is_longer(here, begin, now))
+			return;
+		now = here->reported;
+		ns = now - begin;
+		stolen = stolen < 0 || here->gap_stolen < 0 ? -1 : stolen + here->gap_stolen;
+	}
 	here->gap_ns = ns;
+	here->gap_stolen = stolen;
 	here->reported = now;
 	reported->gap.at = now;
 	reported->gap.ns = ns;
@@ -163,7 +180,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	reported->gap.stolen = stolen;
 	bpf_get_current_comm(reported->gap.comm, sizeof(reported->gap.comm));
 	/* The place where an idle CPU was interrupted says nothing. */
-	if ((__u32)id) {
+	if ((__u32)id && !again) {
 		reported->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
 		look(ctx, reported);
 		size = sizeof(reported->gap);

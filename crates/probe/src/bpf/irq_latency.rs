@@ -170,6 +170,7 @@ impl<'slot> IrqLatency<'slot> {
         let mut gaps = Vec::new();
         let all = MappedRing::default().take_all(&self.skel.maps.gaps, |record| gaps.push(gap(record)));
         all.map_err(|err| missing(WHAT, &err))?;
+        let gaps = irq_latency_table::whole(gaps);
         let mut stacks: HashMap<i32, Vec<u64>> = HashMap::new();
         let mut with_stack = |gap: irqlat_gap| {
             let stack = stacks

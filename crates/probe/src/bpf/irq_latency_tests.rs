@@ -106,6 +106,8 @@ fn root_sums_over_classes_are_the_count_and_gaps_lie_in_the_window() {
     for (gap, _) in &seen.gaps {
         assert!(gap.at > before && gap.at < after && gap.ns >= 1_000_000);
     }
+    let ends: std::collections::BTreeSet<_> = seen.gaps.iter().map(|(gap, _)| (gap.cpu, gap.at)).collect();
+    assert_eq!(ends.len(), seen.gaps.len(), "each gap is reported once");
     let ours = seen.rows.iter().filter(|(key, row)| key.kind != LATE_CALL && row.tgid == std::process::id());
     for (_, row) in ours {
         assert!(row.paid_ns <= row.total_ns && row.worst_ns <= row.total_ns);

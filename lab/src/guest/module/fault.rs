@@ -32,6 +32,8 @@ pub struct Grip {
 pub enum Interrupter {
     /// A kernel thread of this name, bound to the CPU.
     Thread(String),
+    /// A kernel thread of this name, bound to the CPU, that keeps only bottom halves off.
+    BottomHalves(String),
     /// A timer's interrupt.
     Timer,
 }
@@ -65,7 +67,7 @@ pub enum When {
 /// One fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
-    /// Interrupts are off on a CPU again and again.
+    /// Interrupts (or bottom halves) are off on a CPU again and again.
     IrqsOff {
         /// The CPU; at most one such fault for each CPU.
         cpu: u32,
@@ -170,6 +172,7 @@ impl Fault {
             Self::IrqsOff { cpu, lasts, every, by } => {
                 let by = match by {
                     Interrupter::Thread(name) => format!("form=thread by={name}"),
+                    Interrupter::BottomHalves(name) => format!("form=halves by={name}"),
                     Interrupter::Timer => "form=timer".into(),
                 };
                 format!("irqs cpu={cpu} for={} every={} {by}", lasts.as_micros(), every.as_micros())
@@ -211,6 +214,7 @@ impl Fault {
     pub fn function(&self) -> &str {
         match self {
             Self::IrqsOff { by: Interrupter::Thread(_), .. } => "sort_rows",
+            Self::IrqsOff { by: Interrupter::BottomHalves(_), .. } => "sort_cards",
             Self::IrqsOff { by: Interrupter::Timer, .. } => "sort_batch",
             Self::LateWake { .. } => "mark_page",
             Self::Held { .. } => "tend_shelf",

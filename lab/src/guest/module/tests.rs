@@ -39,7 +39,10 @@ fn faults() -> Vec<(Fault, &'static str, &'static str)> {
     };
     let (irqs, every) = (Fault::IrqsOff { cpu: 1, lasts: ms(20), every: ms(100), by }, ms(100));
     let timer = Fault::IrqsOff { cpu: 0, lasts: ms(20), every, by: Interrupter::Timer };
+    let by = Interrupter::BottomHalves("essay".into());
+    let halves = Fault::IrqsOff { cpu: 1, lasts: ms(20), every, by };
     vec![
+        (halves, "irqs cpu=1 for=20000 every=100000 form=halves by=essay", "irqs cpu=1 off"),
         (irqs, "irqs cpu=1 for=20000 every=100000 form=thread by=novel", "irqs cpu=1 off"),
         (timer, "irqs cpu=0 for=20000 every=100000 form=timer", "irqs cpu=0 off"),
         (
@@ -82,7 +85,7 @@ fn each_fault_finds_its_counters() {
     let counts: Vec<Count> = TEXT.lines().filter_map(Count::parse).collect();
     assert_eq!(counts.len(), 7);
     let times: Vec<u64> = faults().iter().map(|(fault, ..)| fault.count(&counts).times).collect();
-    assert_eq!(times, [77, 0, 340, 28, 28, 80, 100, 100, 100, 100, 100, 100, 7, 7, 0]);
+    assert_eq!(times, [77, 77, 0, 340, 28, 28, 80, 100, 100, 100, 100, 100, 100, 7, 7, 0]);
     let late = Fault::LateWake { cpus: vec![0, 1], from: 2, lasts: ms(20) }.count(&counts);
     assert_eq!(late.total, Duration::from_nanos(8_826_525_193));
     assert_eq!(late.longest, Duration::from_nanos(301_759_659));

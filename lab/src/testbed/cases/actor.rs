@@ -21,7 +21,7 @@ use whyslow_faults::process::Process;
 
 pub use pen::Pen;
 
-use super::{churn, cpu_latency, polling, slow_cpu, stall, sys};
+use super::{burst, churn, cpu_latency, polling, slow_cpu, stall, sys};
 
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
@@ -38,6 +38,8 @@ pub enum Act {
     FarEnd(stall::FarEnd),
     /// Sends a packet at each tick and records when its answer arrived.
     Ping(stall::Ping),
+    /// Sends datagrams at each tick.
+    Burst(burst::Burst),
     /// Makes cgroups that outlive their removal, then maps and unmaps a file.
     Remap(stall::Remap),
     /// Reads a file at each tick.
@@ -80,6 +82,8 @@ pub struct Order {
     pub nice: i32,
     /// A network namespace of its own.
     pub own_network: bool,
+    /// The network namespace of this process.
+    pub network_of: Option<u32>,
     /// Its life ends after this many seconds, whatever happens.
     pub lifetime_s: u32,
     ledger: i32,
@@ -97,6 +101,7 @@ impl Order {
             real_time: None,
             nice: 0,
             own_network: false,
+            network_of: None,
             lifetime_s: 300,
             ledger: -1,
         }
@@ -223,6 +228,9 @@ fn live(order: &Order) -> io::Result<()> {
     if order.own_network {
         sys::unshare(libc::CLONE_NEWNET)?;
     }
+    if let Some(pid) = order.network_of {
+        sys::enter_network(&std::fs::File::open(format!("/proc/{pid}/ns/net"))?)?;
+    }
     if !order.cpus.is_empty() {
         sys::pin(0, &order.cpus)?;
     }
@@ -237,6 +245,7 @@ fn live(order: &Order) -> io::Result<()> {
     match &order.act {
         Act::FarEnd(act) => act.live(&pen),
         Act::Ping(act) => act.live(pen),
+        Act::Burst(act) => act.live(pen),
         Act::Hog(act) => act.live(pen),
         Act::Remap(act) => act.live(pen),
         Act::Poll(act) => act.live(pen),

@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::sys;
@@ -44,20 +43,21 @@ pub fn send_unsplit(end: &End) -> io::Result<()> {
     there.join().map_err(|_| io::Error::other("a thread panicked"))?
 }
 
+/// A tool of the system: those of networks are in sbin, which is not in every user's PATH.
+pub fn program(tool: &str) -> Option<PathBuf> {
+    let path = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| Path::new(dir).join(tool));
+    path.into_iter().find(|path| path.exists())
+}
+
 /// Run a tool in the network namespace of a process.
 pub fn run_in(pid: u32, tool: &str, words: &[&str]) -> io::Result<()> {
     let network = File::open(format!("/proc/{pid}/ns/net"))?;
-    // iproute2 is in sbin, which is not in every user's PATH.
-    let path = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| Path::new(dir).join(tool));
-    let program = path.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("cannot find {tool} (package iproute2)"))
+    let program = program(tool).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("cannot find {tool} (.ci/setup proof)"))
     })?;
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
-    // SAFETY: between fork and exec the code makes only system calls, it allocates and locks nothing.
-    unsafe {
-        command.pre_exec(move || sys::enter_network(&network));
-    }
+    sys::start_in_network(&mut command, network);
     let output = command.output()?;
     if output.status.success() {
         return Ok(());

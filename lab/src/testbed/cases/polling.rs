@@ -1,6 +1,9 @@
 //! Packets wait because a real-time thread has the CPU of the thread that polls their device (threaded NAPI). In the healthy form the receive
 //! softirq handles the packets, and an interrupt stops the real-time thread; or that thread has another CPU, where a still more urgent one
 //! sends the packets.
+//!
+//! Before v6.5 the softirq waits as well, once ksoftirqd is awake (kernel/softirq.c, ksoftirqd_running, removed by d15121be7485): many
+//! datagrams keep that awake.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,15 +15,19 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order, Pen};
-use super::stall::{FarEnd, LEAST_RATIO, QUIET_S, held_up_s, pinger, slow, trips};
-use super::{median, named, steady};
+use super::burst::{self, Burst};
+use super::named;
+use super::packets::{self, Least};
+use super::stall::{FarEnd, Pinger, pinger};
 use crate::testbed::TestBed;
-use crate::testbed::part::{Facts, Part, Proof, Setting};
+use crate::testbed::part::{Facts, Part, Setting};
 
 /// Above all tasks that are not real-time, below the pinger.
 const PRIORITY: i32 = 10;
-/// Packets come so often: a stall is seen from its first packet on.
-const PACKET_EVERY_MS: u64 = 1;
+
+fn packet_every_ms() -> u64 {
+    1
+}
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,6 +43,15 @@ pub struct Spec {
     /// The same load without the fault: the receive softirq handles the packets.
     #[serde(default)]
     twin: bool,
+    /// The receive softirq handles the packets, with so many datagrams at each tick ...
+    #[serde(default)]
+    datagrams: u64,
+    /// ... at this interval.
+    #[serde(default)]
+    datagrams_every_us: u64,
+    /// Packets of the pinger come so often: a stall is seen from its first packet on.
+    #[serde(default = "packet_every_ms")]
+    packet_every_ms: u64,
     /// ... or the real-time thread has another CPU.
     #[serde(default)]
     elsewhere: bool,
@@ -51,7 +67,8 @@ pub struct Hog {
 struct Polling {
     spec: Spec,
     hog: Actor,
-    pinger: Actor,
+    pinger: Pinger,
+    _sender: Option<Actor>,
     _far: Actor,
 }
 
@@ -59,13 +76,21 @@ impl Setting for Spec {
     fn set(&self, _: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let other = host::cpus().into_iter().find(|one| *one != self.cpu).ok_or("this wants two CPUs")?;
         let device = draw.word(6);
-        let act = Act::FarEnd(FarEnd { device: device.clone(), cpu: self.cpu, polled: !self.twin });
+        let act = Act::FarEnd(FarEnd {
+            device: device.clone(),
+            cpu: self.cpu,
+            polled: !self.twin && self.datagrams == 0,
+        });
         let far = (Order::new(&draw.word(7), act).apart().start()?, device);
-        let pinger = pinger(&far, other, PACKET_EVERY_MS, draw)?;
+        let pinger = pinger(&far, other, self.packet_every_ms, draw)?;
         let act = Act::Hog(Hog { for_ms: self.for_ms, every_ms: self.every_ms });
         let mut hog = Order::new(&self.by, act).on(if self.elsewhere { other } else { self.cpu });
         hog.real_time = Some(PRIORITY);
-        Ok(Box::new(Polling { spec: self.clone(), hog: hog.start()?, pinger, _far: far.0 }))
+        let burst =
+            Burst { to: pinger.target, count: self.datagrams, every_ns: self.datagrams_every_us * 1_000 };
+        let sender = (self.datagrams > 0).then(|| burst::sender(burst, &pinger, draw)).transpose()?;
+        let spec = self.clone();
+        Ok(Box::new(Polling { spec, hog: hog.start()?, pinger, _sender: sender, _far: far.0 }))
     }
 }
 
@@ -91,28 +116,24 @@ impl Part for Polling {
 
     fn lift(&mut self) -> Result<(), Trouble> {
         self.hog.set_mode(0);
-        Ok(self.pinger.until_noted(clock::now(), Duration::from_secs(20))?)
+        Ok(self.pinger.actor.until_noted(clock::now(), Duration::from_secs(20))?)
     }
 
     fn names(&self) -> BTreeMap<String, String> {
-        named([("by", self.spec.by.clone()), ("cpu", self.spec.cpu.to_string())])
+        let mut names = named([("by", self.spec.by.clone()), ("cpu", self.spec.cpu.to_string())]);
+        names.extend(named(self.pinger.names()));
+        names
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let before = without.first().copied().ok_or("there is no time without the fault")?;
-        let slow = |span| slow(&self.pinger, span, self.spec.every_ms);
-        let middle = median(trips(&self.pinger, before));
-        let what = format!(
-            "slow round trip (longest in each interval), s (middle trip {middle:.5}; {} trips)",
-            trips(&self.pinger, window).len()
-        );
-        let (with, usual) = (slow(window), slow(before).max(QUIET_S));
-        if self.spec.twin || self.spec.elsewhere {
-            let proof = steady(what, with, usual, LEAST_RATIO);
-            return Ok(Facts { proof, lost_s: None, names: self.names() });
-        }
-        let held_up = held_up_s(&self.pinger, window, middle.max(1e-4));
-        let proof = Proof::rises(what, with, usual.min(QUIET_S), LEAST_RATIO);
-        Ok(Facts { proof, lost_s: Some((held_up, held_up)), names: self.names() })
+        let is_healthy = self.spec.twin || self.spec.elsewhere;
+        packets::waited(
+            &self.pinger,
+            self.spec.every_ms,
+            window,
+            without,
+            Least::of(is_healthy),
+            self.names(),
+        )
     }
 }

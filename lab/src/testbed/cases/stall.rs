@@ -69,7 +69,7 @@ pub struct Stall {
     file: PathBuf,
     service: Actor,
     agent: Actor,
-    pinger: Actor,
+    pinger: Pinger,
     _far: Actor,
     _room: Room,
 }
@@ -98,19 +98,36 @@ impl Setting for Spec {
     }
 }
 
-fn far_end(draw: &mut Draw, cpu: usize) -> Result<(Actor, String), Trouble> {
+/// A process whose device gives its packets to this CPU, and the name of the device.
+pub(super) fn far_end(draw: &mut Draw, cpu: usize) -> Result<(Actor, String), Trouble> {
     let device = draw.word(6);
     let act = Act::FarEnd(FarEnd { device: device.clone(), cpu, polled: false });
     Ok((Order::new(&draw.word(7), act).apart().start()?, device))
 }
 
-/// A process that measures round trips to the far end, on this CPU.
+/// A process that measures round trips to the far end, and the address of that.
+pub(super) struct Pinger {
+    pub actor: Actor,
+    /// Not the CPU of the packets: a prober that stands still itself sends nothing meanwhile.
+    pub cpu: usize,
+    pub target: Ipv4Addr,
+}
+
+impl Pinger {
+    /// What a prober in its network namespace must know.
+    pub fn names(&self) -> [(&'static str, String); 3] {
+        let netns = format!("/proc/{}/ns/net", self.actor.pid());
+        [("netns", netns), ("prober_cpu", self.cpu.to_string()), ("target", self.target.to_string())]
+    }
+}
+
+/// One on this CPU.
 pub(super) fn pinger(
     far: &(Actor, String),
     cpu: usize,
     every_ms: u64,
     draw: &mut Draw,
-) -> Result<Actor, Trouble> {
+) -> Result<Pinger, Trouble> {
     let net = draw.between(1, 250) as u8;
     let address = |host| Ipv4Addr::new(10, 91, net, host);
     let ping = Ping { to: address(2), every_ns: every_ms.saturating_mul(1_000_000) };
@@ -121,12 +138,12 @@ pub(super) fn pinger(
     net::cable(&near, &End { pid: far.0.pid(), device: far.1.clone(), address: address(2) })?;
     net::send_unsplit(&near)?;
     pinger.until_noted(0, Duration::from_secs(20))?;
-    Ok(pinger)
+    Ok(Pinger { actor: pinger, cpu, target: address(2) })
 }
 
 impl Stall {
     fn slow(&self, span: Span) -> f64 {
-        slow(&self.pinger, span, self.spec.read_every_ms)
+        slow(&self.pinger.actor, span, self.spec.read_every_ms)
     }
 }
 
@@ -142,12 +159,12 @@ pub(super) fn slow(pinger: &Actor, span: Span, every_ms: u64) -> f64 {
     median(slices.into_iter().map(|slice| largest(trips(pinger, slice))))
 }
 
-/// Time in which a packet was delayed.
+/// Time in which a packet was delayed whose answer came within the window: whyslow sees no other.
 pub(super) fn held_up_s(pinger: &Actor, window: Span, usual_s: f64) -> f64 {
     let (mut until, mut sum) = (window.from, 0);
     for (sent, ns) in pinger.notes(window) {
-        if ns as f64 / 1e9 > usual_s * LATE {
-            let came = sent.saturating_add(ns);
+        let came = sent.saturating_add(ns);
+        if ns as f64 / 1e9 > usual_s * LATE && came <= window.to {
             sum += came.saturating_sub(sent.max(until));
             until = until.max(came);
         }
@@ -167,31 +184,33 @@ impl Part for Stall {
     }
 
     fn names(&self) -> BTreeMap<String, String> {
-        named([
+        let mut names = named([
             ("service", self.spec.service.clone()),
             ("agent", self.spec.agent.clone()),
             ("file", self.file.display().to_string()),
-            ("pinger", self.pinger.comm().to_owned()),
+            ("pinger", self.pinger.actor.comm().to_owned()),
             ("cpu", self.cpu.to_string()),
-        ])
+        ]);
+        names.extend(named(self.pinger.names()));
+        names
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let with = self.slow(window);
         // After the fault is off, one last flush of its changes is still due, up to two seconds later.
         let before = without.first().copied().ok_or("there is no time without the fault")?;
-        let (usual, middle) = (self.slow(before), median(trips(&self.pinger, before)));
+        let (usual, middle) = (self.slow(before), median(trips(&self.pinger.actor, before)));
         let read = |span: Span| largest(self.agent.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9));
         let what = format!(
             "slow round trip (longest between two reads), s (longest {:.4}, before {:.4}; longest read of its file {:.4}, before {:.4}; middle trip {middle:.5}; {} trips, {} maps)",
-            largest(trips(&self.pinger, window)),
-            largest(trips(&self.pinger, before)),
+            largest(trips(&self.pinger.actor, window)),
+            largest(trips(&self.pinger.actor, before)),
             read(window),
             read(before),
-            trips(&self.pinger, window).len(),
+            trips(&self.pinger.actor, window).len(),
             (self.service.rate(window) * window.length().as_secs_f64()).round(),
         );
-        let held_up = held_up_s(&self.pinger, window, middle.max(1e-4));
+        let held_up = held_up_s(&self.pinger.actor, window, middle.max(1e-4));
         if self.spec.twin {
             let proof = steady(what, with, usual.max(QUIET_S), LEAST_RATIO);
             return Ok(Facts { proof, lost_s: None, names: self.names() });

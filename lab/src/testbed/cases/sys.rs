@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use whyslow_faults::sys::{
     c_path, die_after, die_with_parent, enter_network, leave, memory_file, pin, set_name, sleep_until,
-    thread_id, write_file,
+    start_in_network, thread_id, write_file,
 };
 
 /// `PERF_FLAG_FD_CLOEXEC` of linux/perf_event.h.

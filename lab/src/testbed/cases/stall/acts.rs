@@ -151,10 +151,14 @@ impl Ping {
     }
 }
 
+/// Others that ask from this network namespace have identifiers of their own: this socket gets their answers, too.
+const IDENTIFIER: u16 = 0x6c61;
+
 /// Type 8, our identifier, a sequence number, and the time of sending.
 fn echo_request(sequence: u64, now: u64) -> [u8; 24] {
     let mut packet = [0_u8; 24];
     packet[0] = 8;
+    packet[4..6].copy_from_slice(&IDENTIFIER.to_be_bytes());
     packet[6..8].copy_from_slice(&(sequence as u16).to_be_bytes());
     packet[8..16].copy_from_slice(&now.to_ne_bytes());
     let sum: u32 = packet.chunks_exact(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
@@ -169,7 +173,8 @@ fn echo_reply(packet: &[u8]) -> Option<u64> {
     let header = usize::from(packet.first()? & 15) * 4;
     let icmp = packet.get(header..)?;
     let sent = icmp.get(8..16)?.try_into().ok()?;
-    (*icmp.first()? == 0).then_some(u64::from_ne_bytes(sent))
+    let is_ours = *icmp.first()? == 0 && icmp.get(4..6)? == IDENTIFIER.to_be_bytes();
+    is_ours.then_some(u64::from_ne_bytes(sent))
 }
 
 #[cfg(test)]
@@ -187,6 +192,8 @@ mod tests {
         let mut with_header = vec![0x45; 20];
         with_header.extend(packet);
         assert_eq!(echo_reply(&with_header), Some(0x0102_0304_0506_0708));
+        with_header[25] ^= 1;
+        assert_eq!(echo_reply(&with_header), None, "the answer to another prober");
         assert_eq!(echo_reply(&[0x45; 30]), None);
         assert_eq!(echo_reply(&[]), None);
     }
