@@ -109,6 +109,9 @@ pub struct PingAccount {
     pub port: Option<u16>,
     /// Each second request was an ICMP echo.
     pub with_icmp: bool,
+    /// One of the two ways had no answer, and is in none of the counts: "icmp", "tcp port 80".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent: Option<String>,
     /// The time between two requests.
     #[serde(rename = "interval_s", serialize_with = "in_seconds")]
     pub interval: Duration,
@@ -222,9 +225,9 @@ words! {
     Where {
         /// From this host's device to the target, and there until its kernel took the request from the device.
         There "before-target",
-        /// From then until the target answered.
+        /// From then until the target's server answered.
         Target "target",
-        /// From then until this host's kernel took the answer from the device.
+        /// From then until this host's kernel took the answer from the device: in the target's send queue, too.
         Back "after-target",
     }
 }
@@ -259,17 +262,17 @@ words! {
 pub struct PingPorts {
     /// Which ports the stalls hold.
     pub held: PortsHeld,
-    /// Requests whose answers came late.
+    /// Requests from ports whose answers came late.
     pub late: u64,
     /// Source ports of these.
     pub late_ports: u64,
-    /// Requests whose answers came in time.
+    /// Requests from ports whose answers came in time.
     pub in_time: u64,
     /// Source ports of these.
     pub in_time_ports: u64,
-    /// Of the late requests, ICMP echoes.
+    /// ICMP echoes that came late; they are not among the requests from ports.
     pub icmp_late: u64,
-    /// Of those in time.
+    /// Those in time.
     pub icmp_in_time: u64,
 }
 

@@ -128,6 +128,7 @@ fn watched_with(names: &[String]) -> Document {
     let mut pings = sample::waits::pings();
     (pings.target, pings.address, pings.how) = (name(), name(), name());
     (pings.notes, pings.unwatched) = (vec![name()], None);
+    pings.silent = Some(name());
     pings.ruled_out.iter_mut().for_each(|not| (not.what, not.evidence) = (name(), name()));
     pings.not_sent.iter_mut().for_each(|refused| refused.error = name());
     for explained in &mut pings.explained {

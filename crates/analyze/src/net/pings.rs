@@ -20,9 +20,11 @@ mod silences;
 mod simulator;
 mod stairs;
 mod times;
+mod ways;
 
 use here::Here;
 use times::{Timed, Usual};
+use ways::Way;
 
 #[cfg(test)]
 #[path = "pings_tests.rs"]
@@ -39,7 +41,8 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
     let rec = ev.recording();
     let mut rows: Vec<&Ping> = rec.tables.pings.as_deref()?.iter().collect();
     rows.sort_by_key(|row| (row.sent_ns.saturating_sub(row.late_ns), row.sent_ns, row.answered_ns, row.port));
-    let (pinged, unheard) = heard(rec.meta.pinged.as_ref()?, &mut rows);
+    let asked = rec.meta.pinged.as_ref()?;
+    let Way { pinged, silent, note } = ways::judged(rec, asked, &mut rows);
     let (pinged, rows) = (&pinged, &rows[..]);
     let counts = Counts::of(rec, pinged, rows);
     let timed = times::timed(rows);
@@ -62,12 +65,13 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         Err(why) => (Here::default(), Some(why.to_string())),
     };
     let mut account = PingAccount {
-        target: pinged.target.clone(),
-        address: pinged.address.clone(),
-        how: pinged.how.clone(),
-        port: Some(pinged.port).filter(|port| *port > 0),
-        with_icmp: pinged.with_icmp,
-        interval: Duration::from_nanos(pinged.interval_ns),
+        target: asked.target.clone(),
+        address: asked.address.clone(),
+        how: asked.how.clone(),
+        port: Some(asked.port).filter(|port| *port > 0),
+        with_icmp: asked.with_icmp,
+        silent,
+        interval: Duration::from_nanos(asked.interval_ns),
         sent: counts.sent,
         answered: counts.answered,
         lost: counts.lost,
@@ -87,33 +91,10 @@ pub(crate) fn account(ev: &Evidence<'_>) -> Option<PingAccount> {
         unwatched,
         sent_late: counts.sent_late,
         ruled_out: vec![],
-        notes: unheard.into_iter().chain(counts.notes(not_listed, here.by_chance)).collect(),
+        notes: note.into_iter().chain(counts.notes(not_listed, here.by_chance)).collect(),
     };
-    account.ruled_out = ruled_out::of(ev, &account, here.by_chance);
+    account.ruled_out = ruled_out::of(ev, &account);
     Some(account)
-}
-
-/// Of two ways to ask in turn, one may get no answer at all: a firewall drops it, and that says nothing about the others. What is left, and a note.
-fn heard(pinged: &Pinged, rows: &mut Vec<&Ping>) -> (Pinged, Option<String>) {
-    let is_answered = |icmp: bool| {
-        let mut of = rows.iter().filter(|row| (row.port == 0) == icmp);
-        of.any(|row| row.answered_ns.is_some())
-    };
-    let (icmp, other) = (is_answered(true), is_answered(false));
-    if !pinged.with_icmp || icmp == other {
-        return (pinged.clone(), None);
-    }
-    let silent = rows.len();
-    rows.retain(|row| (row.port == 0) == icmp);
-    let silent = counted((silent - rows.len()) as u64, "request");
-    let interval_ns = pinged.interval_ns.saturating_mul(2);
-    let rest = Pinged { with_icmp: false, interval_ns, ..pinged.clone() };
-    if icmp {
-        let note =
-            format!("{silent} to {} port {} had no answer: they are left out", pinged.how, pinged.port);
-        return (Pinged { how: PingHow::Icmp.word().to_owned(), port: 0, ..rest }, Some(note));
-    }
-    (rest, Some(format!("{silent} by ICMP had no answer: they are left out")))
 }
 
 /// How many stalls were left out; the others are in order of time.
@@ -133,6 +114,9 @@ struct Counts<'r> {
     sent: u64,
     answered: u64,
     lost: u64,
+    /// Of these two, ICMP echoes.
+    icmp_answered: u64,
+    icmp_lost: u64,
     unreachable: u64,
     limited: u64,
     left_out: u64,
@@ -151,8 +135,9 @@ impl<'r> Counts<'r> {
         }
         let closed = counts.count(PingAnswer::PortUnreachable);
         let is_udp = pinged.how == PingHow::Udp.word();
-        if is_udp && closed > 0 && closed == counts.answered && counts.lost > 0 {
-            counts.limited = std::mem::take(&mut counts.lost);
+        if is_udp && closed > 0 && closed == counts.answered - counts.icmp_answered {
+            counts.limited = counts.lost - counts.icmp_lost;
+            counts.lost = counts.icmp_lost;
         }
         counts
     }
@@ -173,8 +158,10 @@ impl<'r> Counts<'r> {
         }
         self.sent += 1;
         self.sent_late += u64::from(row.late_ns >= pinged.interval_ns.max(1));
+        let is_icmp = pinged.with_icmp && row.port == 0;
         if row.answered_ns.is_none() {
             self.lost += 1;
+            self.icmp_lost += u64::from(is_icmp);
             return;
         }
         // `None`: a kind of answer that a newer whyslow knows.
@@ -182,6 +169,7 @@ impl<'r> Counts<'r> {
         let count =
             if kind == Some(PingAnswer::Unreachable) { &mut self.unreachable } else { &mut self.answered };
         *count += 1;
+        self.icmp_answered += u64::from(is_icmp && kind != Some(PingAnswer::Unreachable));
         if let Some(kind) = kind {
             self.by_kind.entry(kind.word()).or_insert((kind, 0)).1 += 1;
         }
@@ -192,9 +180,14 @@ impl<'r> Counts<'r> {
         if self.lost == 0 {
             return Vec::new();
         }
-        let asked = rows.iter().filter(|row| row.error.is_none() && !is_open(row, rec, pinged));
-        let asked = asked.map(|row| (*row, row.answered_ns.is_none()));
-        silences::silences(asked, self.lost as f64 / self.sent.max(1) as f64, self.sent)
+        let share = self.lost as f64 / self.sent.max(1) as f64;
+        let asked = |icmp: bool| {
+            let of = rows.iter().filter(move |row| (pinged.with_icmp && row.port == 0) == icmp);
+            let asked = of.filter(|row| row.error.is_none() && !is_open(row, rec, pinged));
+            asked.map(move |row| (*row, row.answered_ns.is_none() && (icmp || self.limited == 0)))
+        };
+        let of = |icmp| silences::silences(asked(icmp), share, self.sent);
+        silences::joined(of(false), of(true))
     }
 
     fn count(&self, kind: PingAnswer) -> u64 {

@@ -111,16 +111,49 @@ fn a_way_without_any_answer_is_left_out() {
         (pinged.how, pinged.port, pinged.with_icmp) = ("tcp".into(), 80, true);
         let told = told_of(&rec);
         assert_eq!(told.left_out, 0);
-        (told.how, told.port, told.with_icmp, (told.sent, told.lost), told.stalls.len(), told.notes)
+        assert_eq!(
+            (told.how.as_str(), told.port, told.with_icmp),
+            ("tcp", Some(80), true),
+            "as it was asked"
+        );
+        (told.silent, (told.sent, told.lost), told.stalls.len(), told.notes)
     };
     let note = |what: &str| vec![format!("100 requests {what} had no answer: they are left out")];
-    let tcp = ("tcp".to_owned(), Some(80), false, (100, 0), 0, note("by ICMP"));
-    assert_eq!(asked(None, Some(100)), tcp);
-    let icmp = ("icmp".to_owned(), None, false, (100, 0), 0, note("to tcp port 80"));
-    assert_eq!(asked(Some(100), None), icmp);
-    assert_eq!(asked(Some(100), Some(90)), ("tcp".into(), Some(80), true, (200, 0), 0, vec![]));
+    let only = |silent: &str| (Some(silent.to_owned()), (100, 0), 0, note(&format!("by {silent}")));
+    assert_eq!(asked(None, Some(100)), only("icmp"));
+    assert_eq!(asked(Some(100), None), only("tcp port 80"));
+    assert_eq!(asked(Some(100), Some(90)), (None, (200, 0), 0, vec![]));
+    let slower = "100 requests by icmp took 8 ms longer than tcp: they are left out".to_owned();
+    assert_eq!(asked(Some(8_100), Some(100)), (None, (100, 0), 0, vec![slower]));
     let (.., (sent, lost), _, notes) = asked(None, None);
     assert_eq!((sent, lost, notes[0].starts_with("The host is down")), (200, 200, true));
+}
+
+/// Echoes are answered, and a closed port once a second.
+#[test]
+fn silence_of_a_closed_port_is_no_loss_beside_echoes() {
+    let mut all = rows(&[Some(100), None].repeat(100));
+    all.iter_mut().skip(1).step_by(2).for_each(|row| row.port = 40_000);
+    (all[1].answered_ns, all[1].answer) = (Some(11 * MS), "port-unreachable".to_owned());
+    let mut rec = recording(10 * MS, 2000 * MS, all);
+    let pinged = rec.meta.pinged.as_mut().expect("a host was asked");
+    (pinged.how, pinged.port, pinged.with_icmp) = ("udp".into(), 7, true);
+    let told = told_of(&rec);
+    assert_eq!((told.answered, told.lost, told.limited, told.stalls.len()), (101, 0, 99, 0));
+}
+
+/// Echoes are answered meanwhile.
+#[test]
+fn silence_of_one_way_is_a_stall_beside_the_other() {
+    let mut all = rows(&vec![Some(100); 400]);
+    all.iter_mut().skip(1).step_by(2).for_each(|row| row.port = 40_000);
+    all.iter_mut().skip(101).step_by(2).take(40).for_each(|row| row.answered_ns = None);
+    let mut rec = recording(10 * MS, 4000 * MS, all);
+    let pinged = rec.meta.pinged.as_mut().expect("a host was asked");
+    (pinged.how, pinged.port, pinged.with_icmp) = ("tcp".into(), 80, true);
+    let told = told_of(&rec);
+    let stalls: Vec<_> = told.stalls.iter().map(|stall| (stall.at.as_millis(), stall.lost)).collect();
+    assert_eq!((told.lost, stalls), (40, vec![(1010, 40)]));
 }
 
 /// This host asked in vain for the hardware address of the target, for three requests at once.

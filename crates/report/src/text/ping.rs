@@ -18,8 +18,17 @@ const FEW: u64 = 50;
 /// Late answers are this host's own if so many in a hundred of them waited here.
 const NEARLY_ALL: u64 = 90;
 
-/// The answer in a sentence.
+/// The answer in a sentence, and a way without any.
 pub(super) fn headline(pings: &PingAccount) -> (String, Ink) {
+    let (words, ink) = answered(pings);
+    match (&pings.silent, ink) {
+        (None, ink) => (words, ink),
+        (Some(way), Ink::Heading) => (format!("{words} No answer came by {way}."), Ink::Risk),
+        (Some(way), ink) => (format!("{words} No answer came by {way}."), ink),
+    }
+}
+
+fn answered(pings: &PingAccount) -> (String, Ink) {
     let target = &pings.target;
     let lost = match pings.lost {
         0 => String::new(),

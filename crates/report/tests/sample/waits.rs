@@ -401,6 +401,7 @@ pub fn pings() -> PingAccount {
         how: "tcp".into(),
         port: Some(80),
         with_icmp: true,
+        silent: Some("icmp".into()),
         interval: ms(10),
         sent: 998,
         answered: 990,

@@ -148,36 +148,68 @@ fn sides_of_late_answers_are_told_in_words() {
             Some(Where::There),
             "the longest 96 ms; they waited before the target's kernel took the request; 6 of 998",
         ),
-        (Some(Where::Target), "the longest 96 ms; they waited at the target; 6 of 998"),
-        (Some(Where::Back), "the longest 96 ms; they waited after the target had answered; 6 of 998"),
-        (None, "the longest 96 ms; 6 of 998 requests lost."),
+        (Some(Where::Target), "the longest 96 ms; they waited at the target's server; 6 of 998"),
+        (
+            Some(Where::Back),
+            "the longest 96 ms; they waited behind the answer of the target's server; 6 of 998",
+        ),
+        (None, "the longest 96 ms; 6 of 998 requests lost. No answer came by icmp."),
     ] {
         let said = said(&|pings| pings.places = vec![PingPlace { place, late: 15 }]);
         assert!(said.contains(words), "{said}");
     }
-    let held = |held: PortsHeld, how: &str, in_time: u64| {
+    let held = |held: PortsHeld, how: &str, icmp: (u64, u64)| {
         let change = |pings: &mut PingAccount| {
             let ports = pings.ports.expect("the sample has some");
-            (pings.ports, pings.how) = (Some(PingPorts { held, in_time, ..ports }), how.to_owned());
+            let (icmp_late, icmp_in_time) = icmp;
+            pings.ports = Some(PingPorts { held, icmp_late, icmp_in_time, ..ports });
+            (pings.how, pings.places, pings.explained) = (how.to_owned(), vec![], vec![]);
         };
         said(&change)
     };
-    for (verdict, how, in_time, words) in [
+    for (verdict, how, icmp, words) in [
         (
             PortsHeld::All,
             "tcp",
-            0,
-            "the stalls hold all ports, so the target as a whole, a path that all take, or the only receive queue",
+            (3, 0),
+            "of ICMP 3 came late, and 0 in time: the target as a whole, a path that all take, this host, or a device",
         ),
-        (PortsHeld::Some, "tcp", 9, "in time: one receive queue stalls, or one of several paths"),
-        (PortsHeld::Changing, "tcp", 9, "other ports in each stall: several receive queues stall in turn"),
-        (PortsHeld::All, "udp", 0, "many devices spread UDP by addresses alone (ask by --tcp PORT)"),
-        (PortsHeld::Unknown, "udp", 2, "too few to tell whether one receive queue stalls, or all"),
-        (PortsHeld::Unknown, "tcp", 0, "too few to tell whether one receive queue stalls, or all"),
+        (
+            PortsHeld::All,
+            "tcp",
+            (0, 3),
+            "of ICMP 0 came late, and 3 in time: a receive queue stalls that ICMP does not use",
+        ),
+        (PortsHeld::All, "udp", (0, 0), "many devices spread UDP by addresses alone; ask by --tcp PORT"),
+        (
+            PortsHeld::Some,
+            "tcp",
+            (0, 0),
+            "in time: one receive queue stalls, one of several paths, or one of several servers",
+        ),
+        (PortsHeld::Same, "tcp", (0, 0), "in time, the same ports in each stall: one receive queue stalls"),
+        (
+            PortsHeld::Changing,
+            "tcp",
+            (0, 0),
+            "other ports in each stall: receive queues stall in turn, or paths",
+        ),
+        (PortsHeld::Unknown, "udp", (0, 0), "too few to tell whether one receive queue stalls, or all"),
     ] {
-        let said = held(verdict, how, in_time);
+        let said = held(verdict, how, icmp);
         assert!(said.contains(words), "{said}");
     }
+    // Nearly all waited at the server, or on this host: ports accuse nothing else.
+    let known = |change: &dyn Fn(&mut PingAccount)| {
+        let said = said(&|pings| {
+            (pings.places, pings.explained) = (vec![], vec![]);
+            change(pings);
+        });
+        !said.contains("one receive queue stalls") && said.contains("in time, the same ports in each stall")
+    };
+    assert!(known(&|pings| pings.places = vec![PingPlace { place: Some(Where::Target), late: 15 }]));
+    assert!(known(&|pings| (pings.late, pings.explained) = (11, waits::pings().explained)));
+    assert!(!known(&|_| ()));
     let one = said(&|pings| (pings.ports, pings.how) = (None, "icmp".to_owned()));
     assert!(one.contains("ICMP has no ports (add --tcp PORT)"), "{one}");
 }

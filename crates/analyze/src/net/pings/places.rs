@@ -10,8 +10,8 @@ use whyslow_model::ping::{PingPlace, Where};
 
 use super::times::{Timed, Usual};
 
-/// A clock that is set right is slewed by 500 ppm at most (adjtimex(2)): by 1 ms in this time, a fifth of the shortest late answer.
-const NEAR: u64 = 2_000_000_000;
+/// A clock that is set right is slewed by 500 ppm at most (adjtimex(2)): in so many times the delay by a fifth of it.
+const NEAR: u64 = 400;
 /// A part of the delay that is shorter than nothing by more than its fifth: a clock was set meanwhile.
 const LESS_THAN_NOTHING: i128 = 5;
 
@@ -21,7 +21,7 @@ pub(super) fn places(timed: &[Timed], usual: &Usual) -> Vec<PingPlace> {
     let late = timed.iter().filter(|one| usual.is_late(one) && one.leg.is_some());
     let mut by_place: BTreeMap<Option<&'static str>, PingPlace> = BTreeMap::new();
     for one in late {
-        let place = nearest(&quick, one).and_then(|quick| place(one, quick));
+        let place = agreed(&quick, one);
         let sum = by_place.entry(place.map(Where::word)).or_insert(PingPlace { place, late: 0 });
         sum.late += 1;
     }
@@ -30,13 +30,15 @@ pub(super) fn places(timed: &[Timed], usual: &Usual) -> Vec<PingPlace> {
     all
 }
 
+/// What the comparisons with the quick answers before and behind it say; a clock that stood still, or was set between them, makes them disagree.
 /// `quick`: in order of time.
-fn nearest<'t>(quick: &[&'t Timed], one: &Timed) -> Option<&'t Timed> {
+fn agreed(quick: &[&Timed], one: &Timed) -> Option<Where> {
     let at = quick.partition_point(|quick| quick.sent < one.sent);
     let beside = [at.checked_sub(1).and_then(|before| quick.get(before)), quick.get(at)];
-    let distance = |quick: &&Timed| quick.sent.abs_diff(one.sent);
-    let nearest = beside.into_iter().flatten().copied().min_by_key(distance)?;
-    (distance(&nearest) <= NEAR).then_some(nearest)
+    let near = |quick: &&&Timed| quick.sent.abs_diff(one.sent) <= one.delay().saturating_mul(NEAR);
+    let mut told = beside.into_iter().flatten().filter(near).map(|quick| place(one, quick));
+    let first = told.next()??;
+    told.all(|other| other == Some(first)).then_some(first)
 }
 
 /// The part that took more than half of what the one came later than the other.
@@ -108,6 +110,35 @@ mod tests {
         };
         assert_eq!(told(0), [PingPlace { place: Some(Where::Back), late: 1 }]);
         assert_eq!(told(500 * MS), [PingPlace { place: None, late: 1 }]);
+    }
+
+    /// The target was paused with its clock, for 300 ms: each late answer is near to a quick one on one side of the pause.
+    #[test]
+    fn a_clock_that_stood_still_tells_no_place() {
+        let one = |n: u64| {
+            let sent = n * 10 * MS;
+            let is_held = (100..130).contains(&n);
+            let paused = if n >= 100 { 300 * MS } else { 0 };
+            let arrived = if is_held { 1300 * MS } else { sent };
+            let leg = Some((arrived - paused + 1000 * MS - sent, MS / 10));
+            Timed { sent, answered: arrived + MS, port: 7, leg }
+        };
+        let timed: Vec<Timed> = (0..300).map(one).collect();
+        let told = places(&timed, &Usual::of(&timed).expect("answers came"));
+        assert_eq!(told.iter().map(|one| one.place).collect::<Vec<_>>(), [None], "{told:?}");
+    }
+
+    #[test]
+    fn a_long_stall_is_compared_with_what_is_far_away() {
+        let one = |n: u64| {
+            let sent = n * 10 * MS;
+            let stay = if (100..650).contains(&n) { 6500 * MS - sent } else { MS / 10 };
+            Timed { sent, answered: sent + stay + MS, port: 7, leg: Some((MS, stay)) }
+        };
+        let timed: Vec<Timed> = (0..900).map(one).collect();
+        let told = places(&timed, &Usual::of(&timed).expect("answers came"));
+        let [only] = &told[..] else { panic!("{told:?}") };
+        assert!(only.place == Some(Where::Target) && only.late > 540, "{only:?}");
     }
 
     #[test]

@@ -14,14 +14,14 @@ use super::times::{Timed, Usual};
 const ENOUGH: u64 = 8;
 /// All ports are held although such a part of the requests came in time: those that overtook the others right at the beginning.
 const STRAYS: u64 = 10;
-/// Of eight queues, seven answer in time. With fewer late or timely requests than this part, neither is sure.
+/// Of eight queues, seven answer in time. Where fewer requests than this part are late, only the same ports in each stall show a queue.
 const PART: u64 = 10;
-/// So many requests in time are no strays.
+/// So many requests, or stalls, are no strays.
 const NOT_ONE: u64 = 3;
 /// In one of ten stalls a port is on another side than usual by chance: two stalls ran into each other.
 const FEW_CHANGE: u64 = 10;
-/// Of two queues that stall in turn, a port is held in half of the stalls; of eight in one.
-const MANY_CHANGE: u64 = 4;
+/// Where several queues stall in turn, each port changes sides, and as often as it is held.
+const MANY_CHANGE: u64 = 2;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Port {
@@ -34,8 +34,9 @@ struct Port {
 
 /// `timed`: in order of sending. `None`: no stall, or one port.
 pub(super) fn held(timed: &[Timed], stalls: &[PingStall], usual: &Usual) -> Option<PingPorts> {
-    let first = timed.first()?.port;
-    if stalls.is_empty() || timed.iter().all(|one| one.port == first) {
+    // ICMP has no port, and others may treat it otherwise: it is counted apart, and says nothing about ports.
+    let first = timed.iter().find(|one| one.port > 0)?.port;
+    if stalls.is_empty() || timed.iter().all(|one| one.port == 0 || one.port == first) {
         return None;
     }
     let mut ports: BTreeMap<u16, Port> = BTreeMap::new();
@@ -49,15 +50,14 @@ pub(super) fn held(timed: &[Timed], stalls: &[PingStall], usual: &Usual) -> Opti
             );
         }
     }
+    let icmp = ports.remove(&0).unwrap_or_default();
     let sum = |of: fn(&Port) -> u64| ports.values().map(of).sum::<u64>();
-    // Of ICMP echoes.
-    let icmp = ports.get(&0).copied().unwrap_or_default();
     let told = PingPorts {
         held: PortsHeld::Unknown,
         late: sum(|port| port.late),
-        late_ports: sum(|port| u64::from(port.late > 0)) - u64::from(icmp.late > 0),
+        late_ports: sum(|port| u64::from(port.late > 0)),
         in_time: sum(|port| port.in_time),
-        in_time_ports: sum(|port| u64::from(port.in_time > 0)) - u64::from(icmp.in_time > 0),
+        in_time_ports: sum(|port| u64::from(port.in_time > 0)),
         icmp_late: icmp.late,
         icmp_in_time: icmp.in_time,
     };
@@ -101,17 +101,20 @@ fn verdict(told: &PingPorts, ports: &BTreeMap<u16, Port>) -> PortsHeld {
     if told.in_time.saturating_mul(STRAYS) < all {
         return if told.late_ports >= ENOUGH { PortsHeld::All } else { PortsHeld::Unknown };
     }
-    if told.in_time < NOT_ONE || told.late < NOT_ONE || told.late.saturating_mul(PART) < all {
+    if told.in_time < NOT_ONE || told.late < NOT_ONE {
         return PortsHeld::Unknown;
     }
     let again: Vec<&Port> = ports.values().filter(|port| port.held + port.not_held > 1).collect();
-    // A stall more on one side than on the other is a change that chance may make.
     let sum = |of: fn(&Port) -> u64| again.iter().map(|port| of(port)).sum::<u64>();
-    let changed = sum(|port| port.held.min(port.not_held));
-    match sum(|port| port.held + port.not_held) {
-        _ if (again.len() as u64) < ENOUGH => PortsHeld::Some,
-        all if changed.saturating_mul(FEW_CHANGE) <= all => PortsHeld::Same,
-        all if changed.saturating_mul(MANY_CHANGE) >= all => PortsHeld::Changing,
+    let (held, changed) = (sum(|port| port.held), sum(|port| port.held.min(port.not_held)));
+    let most = held.min(sum(|port| port.not_held));
+    let is_few = told.late.saturating_mul(PART) < all;
+    match again.len() as u64 {
+        enough if enough >= ENOUGH && held >= NOT_ONE && changed.saturating_mul(FEW_CHANGE) <= most => {
+            PortsHeld::Same
+        }
+        _ if is_few => PortsHeld::Unknown,
+        enough if enough >= ENOUGH && changed.saturating_mul(MANY_CHANGE) >= most => PortsHeld::Changing,
         _ => PortsHeld::Some,
     }
 }

@@ -68,12 +68,12 @@ fn one_port_tells_nothing_about_others() {
     assert!(!account.stalls.is_empty() && account.ports.is_none());
 }
 
-/// Each second request is an ICMP echo: all of them in queue 0 or 1 of two.
+/// Each second request is an ICMP echo, which stalls or does not, whatever the ports do.
 #[test]
 fn icmp_is_told_apart_from_ports() {
-    for stalls in [true, false] {
+    for (queues, stalls) in [(2, true), (2, false), (1, true), (1, false)] {
         let mut dice = Dice(3);
-        let receiver = receiver(2, &mut dice);
+        let receiver = receiver(queues, &mut dice);
         let mut rows = receiver.rows(&mut dice);
         let mut icmp = receiver.clone();
         (icmp.ports, icmp.queues) = (1, 1);
@@ -81,11 +81,45 @@ fn icmp_is_told_apart_from_ports() {
         rows.extend(icmp.rows(&mut dice).into_iter().map(|row| whyslow_model::ping::Ping { port: 0, ..row }));
         let mut rec = recording(receiver.interval / 2, receiver.window, rows);
         rec.meta.pinged.as_mut().expect("a host was asked").with_icmp = true;
-        let told =
-            super::super::account(&Evidence::of(&rec)).expect("a host was asked").ports.expect("it stalled");
-        assert_eq!((told.held, told.late_ports, told.in_time_ports), (PortsHeld::Same, 8, 8), "{told:?}");
+        let told = super::super::account(&Evidence::of(&rec)).expect("a host was asked");
+        let told = told.ports.expect("it stalled");
+        let (held, late_ports) = if queues == 2 { (PortsHeld::Same, 8) } else { (PortsHeld::All, 16) };
+        assert_eq!((told.held, told.late_ports), (held, late_ports), "{told:?}");
         assert_eq!((told.icmp_late > 0, told.icmp_in_time > 0), (stalls, !stalls), "{told:?}");
     }
+}
+
+/// A policer of ICMP holds its echoes alone.
+#[test]
+fn late_echoes_accuse_no_port() {
+    let mut dice = Dice(4);
+    let receiver = receiver(1, &mut dice);
+    let mut icmp = receiver.clone();
+    icmp.ports = 1;
+    let mut quiet = receiver.clone();
+    quiet.stalls.clear();
+    let mut rows = quiet.rows(&mut dice);
+    rows.extend(icmp.rows(&mut dice).into_iter().map(|row| whyslow_model::ping::Ping { port: 0, ..row }));
+    let mut rec = recording(receiver.interval / 2, receiver.window, rows);
+    rec.meta.pinged.as_mut().expect("a host was asked").with_icmp = true;
+    let told = super::super::account(&Evidence::of(&rec)).expect("a host was asked");
+    let ports = told.ports.expect("it stalled");
+    assert_eq!((ports.held, ports.late, ports.icmp_in_time), (PortsHeld::Unknown, 0, 0), "{ports:?}");
+    assert!(ports.in_time > 0 && ports.icmp_late > 0 && told.ruled_out.is_empty(), "{told:?}");
+}
+
+/// One of so many queues: one port of 16, and no other.
+#[test]
+fn one_port_is_the_queue_of_many() {
+    let mut dice = Dice(5);
+    let mut receiver = receiver(16, &mut dice);
+    receiver.interval = 2 * MS;
+    let ports = told(&receiver, &mut dice).expect("it stalled");
+    assert_eq!((ports.held, ports.late_ports, ports.in_time_ports), (PortsHeld::Same, 1, 15), "{ports:?}");
+    // Another one each time.
+    receiver.stalls.iter_mut().enumerate().for_each(|(at, stall)| stall.0 = at as u16 % 16);
+    let ports = told(&receiver, &mut dice).expect("it stalled");
+    assert_eq!(ports.held, PortsHeld::Unknown, "{ports:?}");
 }
 
 #[test]
