@@ -10,6 +10,18 @@ const NO_STATISTICS: &[&str] = &["/proc/PID/mem", "/proc/kcore", "/proc/vmcore",
 /// The part of long reads in which a timer was late that may be the hypervisor's: with half or more the one is as likely as the other.
 const COMPARABLE: u64 = 2;
 
+/// In functions of these names the kernel folds statistics of cgroups: cgroup_rstat_flush_locked, css_rstat_flush (since 6.16),
+/// mem_cgroup_css_rstat_flush.
+const FLUSH: &str = "rstat_flush";
+/// Fewer dying cgroups do not make a read or a flush slow: to fold one takes 2 us for each CPU on which it changed (25,000 took 50 ms, Linux
+/// 6.18), so on a few CPUs fewer do not fill 10 ms.
+pub(crate) const MANY_DYING: u64 = 2000;
+
+/// Whether the kernel folds statistics there.
+pub(crate) fn is_flush(function: &str) -> bool {
+    function.contains(FLUSH)
+}
+
 /// What other processes than whyslow read.
 pub(crate) struct StatReads<'r> {
     rows: &'r [StatRead],

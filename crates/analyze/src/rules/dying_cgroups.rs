@@ -13,7 +13,7 @@ use whyslow_model::{
 use super::Rule;
 use crate::Evidence;
 use crate::irq::latency::culprits;
-use crate::stat_reads::StatReads;
+use crate::stat_reads::{MANY_DYING, StatReads, is_flush};
 
 pub const RULE: Rule = Rule {
     id: "dying-cgroups",
@@ -26,8 +26,8 @@ pub const RULE: Rule = Rule {
           Linux 6.18), and never more than all of Percpu and SUnreclaim. Reported from 5000 on, or from 5 % of memory on, and from 2000 on if a \
           read of memory.stat or memory.numa_stat had a CPU for 10 ms or more, or if a flush of statistics kept interrupts off; there is no \
           time lost and no counterfactual.",
-    limits: "Memory only, unless a read or flush was measured to be slow; what waited for it are findings of packet-stalls and irqs-off. Living cgroups \
-             whose statistics change make reads slow, too: only a read after the dying ones are gone tells. The size: a rough estimate. More cgroups on v1 than were walked: it cannot tell.",
+    limits: "Memory only, unless a read or flush was measured to be slow; packets and tasks that waited for it are findings of packet-stalls and irqs-off. \
+             Reads are slow by living cgroups whose statistics change, too: a read after the dying ones are gone tells. The size: a rough estimate. More cgroups on v1 than were walked: it cannot tell.",
     sources: "kernel/cgroup/cgroup.c (cgroup_stat_show, css_free_rwork_fn); mm/memcontrol.c; \
               Documentation/admin-guide/cgroup-v2.rst (nr_dying_descendants, since 4.14).",
     can_be_cause: false,
@@ -39,13 +39,8 @@ pub const RULE: Rule = Rule {
 
 /// Fewer are ordinary: services that restart leave them, on hosts of any size.
 const MANY: u64 = 5000;
-/// Beside a slow read or flush: to fold one takes 2 us for each CPU on which it changed (25,000 took 50 ms, Linux 6.18), so on a few CPUs fewer do not
-/// fill a read of 10 ms.
-const MANY_BESIDE_SLOW: u64 = 2000;
 /// Files that are made of the statistics of all cgroups below.
 const OF_ALL_BELOW: &[&str] = &["memory.stat", "memory.numa_stat"];
-/// The kernel folds statistics in functions of these names: cgroup_rstat_flush_locked, css_rstat_flush (since 6.16), mem_cgroup_css_rstat_flush.
-const FLUSH: &str = "rstat_flush";
 /// A smaller part of memory is not worth a finding.
 const NOTICEABLE: Share = Share::percent(5);
 /// Kernel memory of one, apart from what it has per CPU: 6,000 made SUnreclaim grow by 111 MB (Linux 6.18).
@@ -59,7 +54,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let of_memory =
         ev.meminfo("MemTotal").ok().zip(size).map(|(all, size)| Share::of(size.0 as f64, all.0 as f64));
     let slow = slow(ev.recording());
-    let many = if slow.is_empty() { MANY } else { MANY_BESIDE_SLOW };
+    let many = if slow.is_empty() { MANY } else { MANY_DYING };
     if dying < many && of_memory.is_none_or(|share| share < NOTICEABLE) {
         return Ok(Vec::new());
     }
@@ -97,8 +92,7 @@ fn slow(rec: &Recording) -> Vec<String> {
         let took = seconds(Duration::from_nanos(row.worst_ns));
         (row.tgid, format!("a read of {} by {} (pid {}) took {took}", row.file, row.comm, row.tgid))
     });
-    let flush =
-        culprits(rec).into_iter().filter(|one| one.function.contains(FLUSH)).max_by_key(|one| one.worst);
+    let flush = culprits(rec).into_iter().filter(|one| is_flush(&one.function)).max_by_key(|one| one.worst);
     let is_reader = |pid| read.as_ref().is_some_and(|(tgid, _)| *tgid == pid);
     let flush = flush.filter(|one| !is_reader(one.pid)).map(|one| {
         let worst = seconds(one.worst);

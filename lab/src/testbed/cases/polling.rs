@@ -1,9 +1,6 @@
 //! Packets wait because a real-time thread has the CPU of the thread that polls their device (threaded NAPI). In the healthy form the receive
 //! softirq handles the packets, and an interrupt stops the real-time thread; or that thread has another CPU, where a still more urgent one
 //! sends the packets.
-//!
-//! Before v6.5 the softirq waits as well, once ksoftirqd is awake (kernel/softirq.c, ksoftirqd_running, removed by d15121be7485): many
-//! datagrams keep that awake.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +12,6 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order, Pen};
-use super::burst::{self, Burst};
 use super::named;
 use super::packets::{self, Least};
 use super::stall::{FarEnd, Pinger, pinger};
@@ -25,9 +21,8 @@ use crate::testbed::part::{Facts, Part, Setting};
 /// Above all tasks that are not real-time, below the pinger.
 const PRIORITY: i32 = 10;
 
-fn packet_every_ms() -> u64 {
-    1
-}
+/// Packets of the pinger come so often: a stall is seen from its first packet on.
+const PACKET_EVERY_MS: u64 = 1;
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,15 +38,6 @@ pub struct Spec {
     /// The same load without the fault: the receive softirq handles the packets.
     #[serde(default)]
     twin: bool,
-    /// The receive softirq handles the packets, with so many datagrams at each tick ...
-    #[serde(default)]
-    datagrams: u64,
-    /// ... at this interval.
-    #[serde(default)]
-    datagrams_every_us: u64,
-    /// Packets of the pinger come so often: a stall is seen from its first packet on.
-    #[serde(default = "packet_every_ms")]
-    packet_every_ms: u64,
     /// ... or the real-time thread has another CPU.
     #[serde(default)]
     elsewhere: bool,
@@ -68,7 +54,6 @@ struct Polling {
     spec: Spec,
     hog: Actor,
     pinger: Pinger,
-    _sender: Option<Actor>,
     _far: Actor,
 }
 
@@ -76,21 +61,13 @@ impl Setting for Spec {
     fn set(&self, _: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let other = host::cpus().into_iter().find(|one| *one != self.cpu).ok_or("this wants two CPUs")?;
         let device = draw.word(6);
-        let act = Act::FarEnd(FarEnd {
-            device: device.clone(),
-            cpu: self.cpu,
-            polled: !self.twin && self.datagrams == 0,
-        });
+        let act = Act::FarEnd(FarEnd { device: device.clone(), cpu: self.cpu, polled: !self.twin });
         let far = (Order::new(&draw.word(7), act).apart().start()?, device);
-        let pinger = pinger(&far, other, self.packet_every_ms, draw)?;
+        let pinger = pinger(&far, other, PACKET_EVERY_MS, draw)?;
         let act = Act::Hog(Hog { for_ms: self.for_ms, every_ms: self.every_ms });
         let mut hog = Order::new(&self.by, act).on(if self.elsewhere { other } else { self.cpu });
         hog.real_time = Some(PRIORITY);
-        let burst =
-            Burst { to: pinger.target, count: self.datagrams, every_ns: self.datagrams_every_us * 1_000 };
-        let sender = (self.datagrams > 0).then(|| burst::sender(burst, &pinger, draw)).transpose()?;
-        let spec = self.clone();
-        Ok(Box::new(Polling { spec, hog: hog.start()?, pinger, _sender: sender, _far: far.0 }))
+        Ok(Box::new(Polling { spec: self.clone(), hog: hog.start()?, pinger, _far: far.0 }))
     }
 }
 

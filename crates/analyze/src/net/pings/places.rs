@@ -1,7 +1,7 @@
-//! Where a late answer waited: before the target's kernel took the request, at the target, or after the target had answered.
+//! Where a late answer waited: before the target's kernel took the request, at its server, or behind the server's answer.
 //!
-//! Times of two clocks have no common zero, and clocks drift. So a late answer is compared with the nearest one in time that was quick: what its
-//! way, its stay and its return took longer is where it waited.
+//! Times of two clocks have no common zero, and clocks drift. So a late answer is compared with the quick ones right before and behind it: what
+//! its way, its stay and its return took longer is where it waited.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

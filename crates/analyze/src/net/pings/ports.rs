@@ -1,7 +1,8 @@
 //! Do stalls hold all source ports, or some?
 //!
 //! A receiver with several queues spreads requests over them by addresses and ports. Where answers of some ports come in time while others stall,
-//! one queue stalls, or one of several paths. Where all ports stall, it may be the whole target, a path that all take, or the only queue.
+//! one queue stalls, one of several paths, or one of several servers behind the port. Where all ports stall, it may be the whole target, a path that
+//! all take, this host, or the only queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

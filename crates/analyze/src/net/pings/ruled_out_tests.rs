@@ -6,7 +6,7 @@ use super::super::simulator::{Dice, MS, Receiver, recording};
 use super::*;
 use whyslow_model::Recording;
 
-/// Stalls of 50 ms of one of so many queues, asked by TCP from 16 ports.
+/// Stalls of 60 to 90 ms of one of so many queues, asked by TCP from 16 ports.
 fn stalling(queues: u16) -> Recording {
     let mut receiver =
         Receiver::every(5 * MS, 10_000 * MS).stalling(&mut Dice(7), (60 * MS, 90 * MS), (500 * MS, 900 * MS));

@@ -7,11 +7,7 @@ use whyslow_model::stall::{StallAccount, StallCulprit};
 
 use super::Stalled;
 use crate::Evidence;
-
-/// In functions of these names the kernel folds statistics: cgroup_rstat_flush_locked, css_rstat_flush (since 6.16).
-const FLUSH: &str = "rstat_flush";
-/// To fold one takes 2 us for each CPU on which it changed (25,000 took 50 ms, Linux 6.18): fewer take no 5 ms.
-const MANY_DYING: u64 = 2000;
+use crate::stat_reads::{MANY_DYING, is_flush};
 
 /// Nothing kept the softirq from its work: there is too much of it for one CPU.
 pub fn shorter_queue(ev: &Evidence<'_>, found: Finding, cpu: u32, who: &str) -> Finding {
@@ -61,7 +57,7 @@ pub fn less_often(ev: &Evidence<'_>, found: Finding, one: &StallAccount, culprit
 
 /// To fold the statistics of cgroups, the kernel goes through all of them that have changed, removed ones, too.
 fn fewer_cgroups(ev: &Evidence<'_>, found: Finding, culprit: &StallCulprit) -> Finding {
-    let folds = culprit.function.as_ref().is_some_and(|function| function.contains(FLUSH));
+    let folds = culprit.function.as_deref().is_some_and(is_flush);
     match ev.dying_memory_cgroups() {
         Ok(dying) if folds && dying >= MANY_DYING => found.advice(format!(
             "free what keeps {dying} dying cgroups in the kernel: their statistics are folded, too (whyslow explain dying-cgroups; files that are \
