@@ -1,6 +1,6 @@
 //! How long does another host take to answer? Requests at fixed times, with the kernel's stamps of both directions.
 //!
-//! It costs five calls of the kernel for each request. It is no load generator: it sends one packet at a time, and never the ones that it
+//! It costs six calls of the kernel for each request. It is no load generator: it sends one packet at a time, and never the ones that it
 //! was too late for. It judges nothing.
 
 mod clock;
@@ -13,6 +13,7 @@ mod live;
 mod mailbox;
 mod open;
 mod packet;
+mod ready;
 mod requests;
 mod run;
 mod serve;

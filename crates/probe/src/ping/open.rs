@@ -7,6 +7,7 @@ use whyslow_model::ping::PingHow;
 
 use super::datagram::Datagrams;
 use super::echo::Echo;
+use super::ready::Ready;
 use super::socket::{Socket, random};
 use super::syn::Syns;
 use super::wire::{Nonce, Wire};
@@ -14,14 +15,13 @@ use super::{Aim, PingError, filter};
 
 /// Source ports: flows that a receiver with several queues spreads over them. With 16, all of 4 queues are hit in 96 of 100 runs.
 const PORTS: u128 = 16;
-/// Most of them for TCP. Each needs a descriptor.
-const MOST_OF_TCP: u128 = 1000;
-/// Most of them for UDP: each wait looks at all of these sockets.
-const MOST_OF_UDP: u128 = 128;
+/// Most of them. Each needs a descriptor.
+const MOST_PORTS: u128 = 1000;
 
 /// What a pinger asks through.
 pub struct Opened {
     pub sockets: Vec<Socket>,
+    pub ready: Ready,
     pub wire: Wire,
     /// Source ports, in turn.
     pub ports: Vec<u16>,
@@ -61,7 +61,7 @@ fn echo(aim: &Aim, id: u16, nonce: Nonce) -> Result<Opened, PingError> {
         Err(error) => return Err(aim.not_opened(error)),
     };
     let echo = Echo { v6, with_ip_head: is_raw && !v6, id, nonce };
-    Ok(Opened { sockets: vec![socket], wire: Wire::Echo(echo), ports: vec![], _reserved: vec![] })
+    aim.opened(vec![socket], Wire::Echo(echo), vec![], vec![])
 }
 
 /// A socket for users of the groups in net.ipv4.ping_group_range, to which the kernel gives an identifier.
@@ -83,14 +83,14 @@ fn syn(aim: &Aim, base: u32) -> Result<Opened, PingError> {
     // A raw socket that was connected once is found by no packet after it is disconnected (__udp_disconnect unhashes it): a second one.
     let socket = opened()?.sending_to(aim.at(0));
     crate::open_files::raise_limit();
-    let (reserved, ports) = reserve(aim, own, libc::SOCK_STREAM, aim.ports().min(MOST_OF_TCP))?;
+    let (reserved, ports) = reserve(aim, own, libc::SOCK_STREAM, aim.ports())?;
     socket
         .keep(&filter::of_port(aim.address, aim.port))
         .map_err(|error| aim.failed("set a filter for", error))?;
     socket.report(v6).map_err(|error| aim.failed("hear of errors of", error))?;
     socket.bind(own).map_err(|error| aim.failed("use the own address for", error))?;
     let syns = Syns { from: own.ip(), to: aim.address, port: aim.port, ports: ports.clone(), base };
-    Ok(Opened { sockets: vec![socket], wire: Wire::Syn(syns), ports, _reserved: reserved })
+    aim.opened(vec![socket], Wire::Syn(syns), ports, reserved)
 }
 
 fn datagrams(aim: &Aim, nonce: Nonce) -> Result<Opened, PingError> {
@@ -98,13 +98,13 @@ fn datagrams(aim: &Aim, nonce: Nonce) -> Result<Opened, PingError> {
         IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
-    let wanted = Some(aim.ports()).filter(|ports| *ports <= MOST_OF_UDP).unwrap_or(PORTS);
-    let (sockets, ports) = reserve(aim, SocketAddr::new(any, 0), libc::SOCK_DGRAM, wanted)?;
+    crate::open_files::raise_limit();
+    let (sockets, ports) = reserve(aim, SocketAddr::new(any, 0), libc::SOCK_DGRAM, aim.ports())?;
     for socket in &sockets {
         connect(aim, socket, aim.port)?;
     }
     let wire = Wire::Datagram(Datagrams { port: aim.port, nonce });
-    Ok(Opened { sockets, wire, ports, _reserved: vec![] })
+    aim.opened(sockets, wire, ports, vec![])
 }
 
 /// Sockets with ports of their own. A TCP socket that is bound, but neither connects nor listens, keeps its port from the connections of
@@ -163,7 +163,18 @@ impl Aim {
     /// So many source ports that none is used again before its last request is answered or lost. A second SYN from the port of a
     /// half-open connection would get no SYN-ACK but, now and then, a challenge ACK (tcp_check_req).
     fn ports(&self) -> u128 {
-        (self.timeout.as_nanos() / self.interval.as_nanos().max(1) + 2).max(PORTS)
+        (self.timeout.as_nanos() / self.interval.as_nanos().max(1) + 2).clamp(PORTS, MOST_PORTS)
+    }
+
+    fn opened(
+        &self,
+        sockets: Vec<Socket>,
+        wire: Wire,
+        ports: Vec<u16>,
+        reserved: Vec<Socket>,
+    ) -> Result<Opened, PingError> {
+        let ready = Ready::of(&sockets).map_err(|error| self.failed("wait for answers of", error))?;
+        Ok(Opened { sockets, ready, wire, ports, _reserved: reserved })
     }
 
     fn failed(&self, act: &'static str, error: io::Error) -> PingError {

@@ -12,7 +12,7 @@ use super::live::Live;
 use super::mailbox::{BATCH, Mailbox};
 use super::open::Opened;
 use super::requests::{MOST, Place, Requests};
-use super::socket::{be_punctual, polled, wait};
+use super::socket::be_punctual;
 use super::wire::Request;
 use super::{Aim, nanos};
 
@@ -25,7 +25,6 @@ const BATCHES: usize = 64;
 struct Run<'a> {
     opened: &'a Opened,
     requests: Requests<'a>,
-    polled: Vec<libc::pollfd>,
     /// By socket: the row whose stamps have number 0.
     numbered_from: Vec<u64>,
     clock: RealClock,
@@ -49,7 +48,6 @@ pub fn run(
     let mut run = Run {
         opened,
         requests: Requests::new(expected, sockets, aim.timeout, live),
-        polled: opened.sockets.iter().map(polled).collect(),
         numbered_from: (0..sockets).collect(),
         clock: RealClock::default(),
         mailbox: Mailbox::new(),
@@ -153,17 +151,15 @@ impl Run<'_> {
 
     /// Takes what comes until the time is over or something came.
     fn listen(&mut self, longest: Duration) {
-        wait(&mut self.polled, longest);
-        for index in 0..self.polled.len() {
-            let Some(revents) = self.polled.get(index).map(|polled| polled.revents) else { continue };
-            if revents & libc::POLLERR != 0
-                && !self.read_errors(index)
-                && let Some(socket) = self.opened.sockets.get(index)
+        for has in self.opened.ready.wait(longest).each() {
+            if has.errors
+                && !self.read_errors(has.socket)
+                && let Some(socket) = self.opened.sockets.get(has.socket)
             {
                 socket.take_error();
             }
-            if revents & libc::POLLIN != 0 {
-                self.read_answers(index);
+            if has.answers {
+                self.read_answers(has.socket);
             }
         }
         self.requests.expire(monotonic());

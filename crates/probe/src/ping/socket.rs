@@ -142,7 +142,7 @@ impl Socket {
     }
 }
 
-/// Waits until one of the sockets has something, at most so long. The kernel rounds up by the slack of the thread.
+/// Waits until one of the descriptors has something, at most so long. The kernel rounds up by the slack of the thread.
 pub fn wait(polled: &mut [libc::pollfd], longest: Duration) {
     let time = libc::timespec {
         tv_sec: longest.as_secs().min(1 << 30) as libc::time_t,
