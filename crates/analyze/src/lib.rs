@@ -25,6 +25,7 @@ mod stat_reads;
 mod task_trees;
 mod untraced;
 pub mod wait_reasons;
+mod works;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
 use whyslow_model::chain::Chain;
@@ -62,6 +63,8 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
+        works: works::works(recording, ev.stacks()),
+        grace_periods: works::grace_periods(recording, ev.stacks()),
         stalls: net::stalls::accounts(&ev),
         pings: net::pings::account(&ev),
         calls: stacks::calls::calls(recording),

@@ -32,6 +32,7 @@ mod tests;
 pub(crate) use files::retried;
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use held_back::held_back;
+pub(crate) use kernel::may_need_grace_period;
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
 pub(crate) use senders::{

@@ -11,6 +11,7 @@ use crate::finding::{in_seconds, in_seconds_or_null};
 use crate::ping::PingAccount;
 use crate::resource::Resource;
 use crate::stall::StallAccount;
+use crate::work::{GraceWaits, WorkAccount};
 use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
 
 /// The version of the JSON document.
@@ -67,6 +68,12 @@ pub struct Document {
     /// Contended kernel locks, the most expensive first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<LockAccount>,
+    /// Work items of the kernel by function, the longest time in the queue and at work first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub works: Vec<WorkAccount>,
+    /// RCU grace periods that threads waited for, by the function that needed them; the longest time first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grace_periods: Vec<GraceWaits>,
     /// Packets that waited for their CPU for 5 ms or more, by CPU and cause; the longest time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stalls: Vec<StallAccount>,

@@ -30,6 +30,7 @@ pub mod timeline;
 mod units;
 pub mod wait;
 mod words;
+pub mod work;
 
 pub use cpu_list::CpuList;
 pub use document::{

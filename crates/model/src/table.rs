@@ -17,7 +17,8 @@ pub use crate::spin::{Met, Spin};
 pub use crate::stall::{Stall, StallSeen};
 pub use crate::stat_read::StatRead;
 pub use crate::task::Task;
-pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack, Work};
+pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack};
+pub use crate::work::Work;
 
 /// All tables.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -557,28 +557,6 @@ pub struct SlowCall {
     pub stack: Option<u32>,
 }
 
-/// Work items of one function.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Work {
-    /// The work function.
-    pub function: String,
-    /// Items that were started in the window, or ran when it began.
-    pub count: u64,
-    /// From queueing to start, summed over those whose queueing was seen.
-    pub queued_ns: u64,
-    /// How many those were.
-    pub queued_count: u64,
-    /// The longest.
-    pub queued_worst_ns: u64,
-    /// From start to end (or the window's end), summed.
-    pub ran_ns: u64,
-    /// The longest.
-    pub ran_worst_ns: u64,
-    /// Items that still ran at the end.
-    pub open: u64,
-}
-
 /// What `run` started, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -33,6 +33,7 @@ mod stall_table;
 mod symbols;
 mod task_table;
 mod user_code;
+pub mod work_table;
 
 pub use budget::{OverBudget, OwnBudget};
 pub use doctor::{Capability, claim, doctor};

@@ -1,11 +1,11 @@
-//! Makes the tables of locks from addresses: waits by lock and call site, the holders, and work items.
+//! Makes the tables of locks from addresses: waits by lock and call site, and the holders.
 
 use std::collections::BTreeMap;
 
-use whyslow_model::timeline::{Hold, HoldSeen, Lock, Stack, Work};
+use whyslow_model::timeline::{Hold, HoldSeen, Lock, Stack};
 
 use crate::bpf::locks::{self, locks_hold, locks_open};
-use crate::bpf::{text, work};
+use crate::bpf::text;
 use crate::span_table::lock_kind;
 use crate::symbols::KernelNames;
 
@@ -148,43 +148,6 @@ fn held_still(open: &locks_open, begin_ns: u64, end_ns: u64) -> Vec<Hold> {
         (first.tgid, first.comm) = (last.tgid, last.comm.clone());
     }
     holds
-}
-
-/// The table of work items. The window began at `begin_ns` (CLOCK_MONOTONIC).
-#[must_use]
-pub fn works(seen: &work::RawWork, begin_ns: u64, window_ns: u64, kernel: &mut KernelNames) -> Vec<Work> {
-    let mut works: BTreeMap<String, Work> = BTreeMap::new();
-    let mut of = |address: u64, add: &mut dyn FnMut(&mut Work)| {
-        let function = kernel.stack(&[address]).into_iter().next().unwrap_or_default();
-        let empty = || Work { function: function.clone(), ..Work::default() };
-        add(works.entry(function.clone()).or_insert_with(empty));
-    };
-    for (address, row) in &seen.rows {
-        of(*address, &mut |work| {
-            work.count = work.count.saturating_add(row.count);
-            work.queued_ns = work.queued_ns.saturating_add(row.queued_ns);
-            work.queued_count = work.queued_count.saturating_add(row.queued_count);
-            work.queued_worst_ns = work.queued_worst_ns.max(row.queued_worst_ns);
-            work.ran_ns = work.ran_ns.saturating_add(row.ran_ns);
-            work.ran_worst_ns = work.ran_worst_ns.max(row.ran_worst_ns);
-        });
-    }
-    let end_ns = begin_ns.saturating_add(window_ns);
-    for open in &seen.open {
-        let ran = end_ns.saturating_sub(open.since.max(begin_ns));
-        of(open.function, &mut |work| {
-            work.count = work.count.saturating_add(1);
-            work.open = work.open.saturating_add(1);
-            work.ran_ns = work.ran_ns.saturating_add(ran);
-            work.ran_worst_ns = work.ran_worst_ns.max(ran);
-            if open.queued != 0 {
-                work.queued_count = work.queued_count.saturating_add(1);
-                work.queued_ns = work.queued_ns.saturating_add(open.queued_ns);
-                work.queued_worst_ns = work.queued_worst_ns.max(open.queued_ns);
-            }
-        });
-    }
-    works.into_values().collect()
 }
 
 #[cfg(test)]

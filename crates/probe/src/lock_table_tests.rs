@@ -4,7 +4,6 @@ use whyslow_model::timeline::LockKind;
 
 use super::*;
 use crate::bpf::locks::{Row, lock_wait};
-use crate::bpf::work::{work_row, work_running};
 use crate::kallsyms::Kallsyms;
 
 fn nameless() -> KernelNames {
@@ -57,15 +56,4 @@ fn lock_rows_with_impossible_values_cause_no_panic() {
     let seen = locks::RawLocks { rows, open: vec![odd], holds: vec![hold], shed: 0 };
     let (locks, holds, _) = tables(&seen, u64::MAX, u64::MAX, &mut nameless(), u32::MAX);
     assert!(locks.iter().any(|l| l.kind == LockKind::Unknown) && holds.len() <= 3);
-}
-
-#[test]
-fn items_that_still_run_are_counted_with_those_that_ended() {
-    let ended = work_row { count: 2, ran_ns: 30, ran_worst_ns: 20, ..work_row::default() };
-    let open = work_running { function: 0xff00, since: 150, queued_ns: 5, pid: 3, queued: 1 };
-    let seen = work::RawWork { rows: vec![(0xff00, ended)], open: vec![open] };
-    let works = works(&seen, 100, 200, &mut nameless());
-    let work = &works[0];
-    assert_eq!((work.count, work.open, work.ran_ns, work.ran_worst_ns), (3, 1, 180, 150));
-    assert_eq!((work.queued_count, work.queued_ns, work.queued_worst_ns), (1, 5, 5));
 }

@@ -18,6 +18,7 @@ mod rest;
 mod screen;
 mod stall;
 mod wall;
+mod work;
 
 use whyslow_model::chain::WallAccount;
 use whyslow_model::ping::PingAccount;
@@ -83,6 +84,21 @@ pub fn locks(document: &Document, style: &Style) -> String {
         }
     }
     lock::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// Work that the kernel puts off.
+#[must_use]
+pub fn work(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style);
+    when(&mut page, document);
+    match (document.works.first(), document.grace_periods.first()) {
+        (Some(most), _) => page.tell("", 0, &format!("{}.", work::headline(most)), Ink::Cause),
+        (None, Some(most)) => page.tell("", 0, &format!("{}.", work::grace_headline(most)), Ink::Cause),
+        (None, None) => nothing(&mut page, document, "No work item ran, and no thread waited for RCU."),
+    }
+    work::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);
     page.finish()
 }

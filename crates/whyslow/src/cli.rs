@@ -2,6 +2,7 @@
 
 mod baseline_args;
 mod following;
+mod input;
 mod output_args;
 mod ping_args;
 mod save_args;
@@ -15,6 +16,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use baseline_args::BaselineArgs;
 pub use following::Following;
+pub use input::InputArgs;
 pub use output_args::OutputArgs;
 pub use ping_args::PingArgs;
 pub use save_args::{FlameArg, SaveArgs, can_be_written};
@@ -23,6 +25,7 @@ pub use window::{LENGTH as WINDOW, WindowArgs, parse as window, slow};
 
 use crate::cmd::{
     attach, chains, completions, cpu, doctor, exam, explain, locks, man, net, record, report, rules, run,
+    work,
 };
 use crate::launch::OUR_FAILURE;
 use crate::outcome::Outcome;
@@ -53,7 +56,7 @@ Exit status:
 
   chains          1 if it reports a chain, else 0 or 2
   cpu             1 if a slow CPU cost a task time, else 0 or 2
-  attach, locks, net
+  attach, locks, net, work
                   0 if they could look, else 2;
                   net HOST: 2 also if no answer came
   run             the exit status of the command, or
@@ -98,6 +101,8 @@ enum Verb {
     Chains(chains::Args),
     /// List the contended kernel locks of this host, with their waiters and holders
     Locks(locks::Args),
+    /// List the work items of the kernel, with their time in the queue and at work, and the RCU grace periods that threads waited for
+    Work(work::Args),
     /// Ask another host and report its stalls; list the packets that waited for their CPU here, and what kept that CPU from them
     Net(net::Args),
     /// Measure the speed of each CPU, and report why a CPU is slow
@@ -128,6 +133,7 @@ impl Cli {
             Some(Verb::Attach(args)) => attach::run(args, out),
             Some(Verb::Chains(args)) => chains::run(args, out),
             Some(Verb::Locks(args)) => locks::run(args, out),
+            Some(Verb::Work(args)) => work::run(args, out),
             Some(Verb::Net(args)) => net::run(args, out),
             Some(Verb::Cpu(args)) => cpu::run(args, out),
             Some(Verb::Record(args)) => record::run(args, out),

@@ -175,6 +175,11 @@ fn threadgroup_rwsem(_: &WaitContext<'_>) -> WaitKind {
     WaitKind::new(Reason::Lock, lock, Class::Lock)
 }
 
+/// Whether a task with these frames may wait for a grace period.
+pub(crate) fn may_need_grace_period(frames: &[String]) -> bool {
+    frames.iter().any(|frame| RCU.contains(&frame.as_str()))
+}
+
 fn grace_period(wait: &WaitContext<'_>) -> WaitKind {
     let caller = caller(wait, &[RCU, COMPLETION]);
     WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Dependency)

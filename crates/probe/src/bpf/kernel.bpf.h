@@ -328,8 +328,17 @@ struct kthread {
 	void *data;
 };
 
+struct workqueue_struct {
+	char name[24]; /* 32 since v6.9 */
+};
+
+struct pool_workqueue {
+	struct workqueue_struct *wq;
+};
+
 struct worker {
 	void (*current_func)(struct work_struct *work);
+	struct pool_workqueue *current_pwq;
 };
 
 struct gendisk {

@@ -4,13 +4,22 @@
  * Queueing happens under the pool's lock, often in interrupts: the time goes into a table of fixed places, without lock or allocation. A
  * worker runs one item at a time, so a running item has a place by the worker's pid. Items that began before we attached, or do not end,
  * are found at the workers themselves. Plain raw tracepoints: typed pointers could not be hashed.
+ *
+ * An item whose workqueue runs as many as it may (max_active) is held back: workqueue_activate_work comes when an earlier one has ended,
+ * and for all others at once. From then on it waits for a worker.
  */
 #include "kernel.bpf.h"
 
 #define SLOTS 65536
 /* Queued items that we can distinguish: places by hash of the item, in pairs. 256 KiB. */
 #define QUEUED 16384
-#define MAX_FUNCTIONS 4096
+#define MAX_FUNCTIONS 1024
+/* Times below 2^i microseconds (of 1024 ns), and not below half of that; the last: longer, too. */
+#define TIMES 32
+#define NAME 24
+/* An item that is not held back is activated in the call that queues it, about a microsecond later. */
+#define HELD_BACK_US 100
+#define NOT_SEEN (~0ULL)
 
 /* As in shared.bpf.h: fewer where memory is limited. */
 const volatile __u32 homes = SLOTS;
@@ -19,24 +28,38 @@ const volatile __u32 homes = SLOTS;
 struct work_queued {
 	__u64 work;
 	__u64 at;
+	__u64 active; /* 0: held back, or its activation was not seen */
 };
 
 /* The item that a worker runs. */
 struct work_running {
 	__u64 function; /* 0: nothing */
 	__u64 since;
-	__u64 queued_ns;
+	__u64 queued_ns; /* or NOT_SEEN */
 	__u32 pid;
-	__u32 queued; /* its queueing was seen */
+	__u32 held_us; /* of queued_ns, held back by its workqueue */
 };
+
+struct work_open {
+	struct work_running item;
+	char workqueue[NAME];
+};
+
+/* Makes the type known to user space. */
+struct work_open work_open_type;
 
 struct work_row {
 	__u64 count;
 	__u64 queued_ns;
 	__u64 queued_count;
 	__u64 queued_worst_ns;
+	__u64 held_us;
+	__u64 held_worst_us;
 	__u64 ran_ns;
 	__u64 ran_worst_ns;
+	__u32 queued_times[TIMES];
+	__u32 ran_times[TIMES];
+	char workqueue[NAME];
 };
 
 struct {
@@ -93,7 +116,20 @@ int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 	if (q->work && q->work != work)
 		__sync_fetch_and_add(&lost, 1);
 	q->at = bpf_ktime_get_ns();
+	q->active = 0;
 	q->work = work;
+	return 0;
+}
+
+SEC("raw_tp/workqueue_activate_work")
+int BPF_PROG(activated, struct work_struct *item)
+{
+	struct work_queued *q = place((__u64)item, 0);
+
+	if (q && q->work != (__u64)item)
+		q = place((__u64)item, 1);
+	if (q && q->work == (__u64)item)
+		q->active = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -113,10 +149,13 @@ int BPF_PROG(starts, struct work_struct *item)
 		__sync_fetch_and_add(&lost, 1); /* a worker whose pid is a multiple of `homes` away has the place */
 		return 0;
 	}
-	r->queued = q->work == (__u64)item;
-	r->queued_ns = 0;
-	if (r->queued) {
+	r->queued_ns = NOT_SEEN;
+	r->held_us = 0;
+	if (q->work == (__u64)item) {
 		r->queued_ns = elapsed(q->at, now);
+		r->held_us = q->active ? elapsed(q->at, q->active) / 1000 : 0;
+		if (r->held_us < HELD_BACK_US)
+			r->held_us = 0;
 		q->work = 0;
 	}
 	r->pid = pid;
@@ -125,27 +164,69 @@ int BPF_PROG(starts, struct work_struct *item)
 	return 0;
 }
 
-static __always_inline void sum(struct work_running *r, __u64 now)
+/* Of a task that runs an item. */
+static __always_inline void name_workqueue(char *name, struct task_struct *t)
+{
+	struct task_struct___before_5_17 *old = (void *)t;
+	struct workqueue_struct *wq;
+	struct kthread *thread;
+	struct worker *worker;
+
+	thread = bpf_core_field_exists(t->worker_private) ? BPF_CORE_READ(t, worker_private) :
+							    (void *)BPF_CORE_READ(old, set_child_tid);
+	worker = BPF_CORE_READ(thread, data);
+	wq = BPF_CORE_READ(worker, current_pwq, wq);
+	bpf_probe_read_kernel_str(name, NAME, wq->name);
+}
+
+static __always_inline struct work_row *row_of(__u64 function)
 {
 	static const struct work_row none;
-	__u64 function = r->function, ns = elapsed(r->since, now);
 	struct work_row *row = bpf_map_lookup_elem(&rows, &function);
 
-	if (!row) {
-		bpf_map_update_elem(&rows, &function, &none, BPF_NOEXIST);
-		row = bpf_map_lookup_elem(&rows, &function);
-	}
-	if (!row) {
+	if (row)
+		return row;
+	bpf_map_update_elem(&rows, &function, &none, BPF_NOEXIST);
+	row = bpf_map_lookup_elem(&rows, &function);
+	if (row)
+		name_workqueue(row->workqueue, (struct task_struct *)bpf_get_current_task());
+	else
 		__sync_fetch_and_add(&lost, 1);
-		return;
+	return row;
+}
+
+static __always_inline void note(__u32 *times, __u64 ns)
+{
+	__u64 rest = ns >> 10;
+	__u32 i = 0;
+
+	while (rest && i < TIMES - 1) {
+		rest >>= 1;
+		i++;
 	}
+	__sync_fetch_and_add(&times[i & (TIMES - 1)], 1);
+}
+
+static __always_inline void sum(struct work_running *r, __u64 now)
+{
+	__u64 ns = elapsed(r->since, now);
+	struct work_row *row = row_of(r->function);
+
+	if (!row)
+		return;
 	__sync_fetch_and_add(&row->count, 1);
 	__sync_fetch_and_add(&row->ran_ns, ns);
 	worsen(&row->ran_worst_ns, ns);
-	if (r->queued) {
-		__sync_fetch_and_add(&row->queued_count, 1);
-		__sync_fetch_and_add(&row->queued_ns, r->queued_ns);
-		worsen(&row->queued_worst_ns, r->queued_ns);
+	note(row->ran_times, ns);
+	if (r->queued_ns == NOT_SEEN)
+		return;
+	__sync_fetch_and_add(&row->queued_count, 1);
+	__sync_fetch_and_add(&row->queued_ns, r->queued_ns);
+	worsen(&row->queued_worst_ns, r->queued_ns);
+	note(row->queued_times, r->queued_ns);
+	if (r->held_us) {
+		__sync_fetch_and_add(&row->held_us, r->held_us);
+		worsen(&row->held_worst_us, r->held_us);
 	}
 }
 
@@ -178,8 +259,8 @@ int seed(struct bpf_iter__task *ctx)
 	if (!function || !r || r->function)
 		return 0;
 	now = bpf_ktime_get_ns();
-	r->queued = 0;
-	r->queued_ns = 0;
+	r->queued_ns = NOT_SEEN;
+	r->held_us = 0;
 	r->pid = t->pid;
 	r->since = now;
 	r->function = function;
@@ -193,7 +274,8 @@ SEC("iter/task")
 int walk(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
-	struct work_running *r, copy;
+	struct work_open open = {};
+	struct work_running *r;
 	__u64 function;
 
 	if (!t)
@@ -202,8 +284,10 @@ int walk(struct bpf_iter__task *ctx)
 	r = running_at(t->pid);
 	if (!function || !r)
 		return 0;
-	copy = *r;
-	if (copy.pid == (__u32)t->pid && copy.function == function)
-		bpf_seq_write(ctx->meta->seq, &copy, sizeof(copy));
+	open.item = *r;
+	if (open.item.pid != (__u32)t->pid || open.item.function != function)
+		return 0;
+	name_workqueue(open.workqueue, t);
+	bpf_seq_write(ctx->meta->seq, &open, sizeof(open));
 	return 0;
 }

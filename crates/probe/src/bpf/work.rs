@@ -8,16 +8,18 @@ use whyslow_model::Missing;
 
 use super::shared::homes;
 use super::{clear, map_sizes, missing, types, value, walk};
-use crate::lock_table;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
+use crate::work_table;
 
 skeleton!("work");
-pub use skel::types::{work_row, work_running};
+pub use skel::types::{work_open, work_row, work_running};
 
 // SAFETY: generated from the C struct; integers only.
 unsafe impl plain::Plain for work_row {}
 // SAFETY: as above.
 unsafe impl plain::Plain for work_running {}
+// SAFETY: as above.
+unsafe impl plain::Plain for work_open {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::WorkItems.word();
@@ -45,7 +47,7 @@ pub struct RawWork {
     /// Items that ended, by the address of their function.
     pub rows: Vec<(u64, work_row)>,
     /// Items that still run.
-    pub open: Vec<work_running>,
+    pub open: Vec<work_open>,
 }
 
 impl<'slot> Work<'slot> {
@@ -69,6 +71,7 @@ impl<'slot> Work<'slot> {
         skel.links = skel::WorkLinks {
             ends: Some(skel.progs.ends.attach()?),
             starts: Some(skel.progs.starts.attach()?),
+            activated: Some(skel.progs.activated.attach()?),
             queued: Some(skel.progs.queued.attach()?),
             seed: Some(seed),
             ..skel.links
@@ -82,8 +85,9 @@ impl<'slot> Work<'slot> {
     }
 
     fn told(&mut self) -> Result<(RawWork, u64), Missing> {
-        let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
+        let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_open>()).map(value).collect();
         self.skel.links.queued = None;
+        self.skel.links.activated = None;
         self.skel.links.starts = None;
         self.skel.links.ends = None;
         let rows = self.rows()?;
@@ -116,7 +120,7 @@ impl Probe for Work<'_> {
         ending.lost(WHAT, lost);
         ending.later(move |naming| {
             let window = naming.window;
-            naming.tables.works = Some(lock_table::works(&seen, window.start_ns, window.ns, naming.kernel));
+            naming.tables.works = Some(work_table::works(&seen, window.start_ns, window.ns, naming.kernel));
         });
         Ok(())
     }

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::host::monotonic_ns as now_ns;
 use crate::kallsyms::Kallsyms;
-use crate::lock_table;
 use crate::symbols::KernelNames;
+use crate::work_table;
 
 /// Make a network namespace, and leave it: the kernel deletes it in a work item.
 fn use_up_a_namespace() {
@@ -29,7 +29,7 @@ fn root_the_deletion_of_network_namespaces_is_a_work_item_that_runs_long() {
     }
     let (seen, lost) = probe.finish().unwrap();
     let window = now_ns() - begin;
-    let works = lock_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
+    let works = work_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
     let work = works.iter().find(|w| w.function == "cleanup_net").expect("it has its name");
     assert_eq!(lost, 0);
     assert!(work.count >= work.queued_count && work.queued_count >= 1, "{work:?}");
@@ -50,10 +50,10 @@ fn root_an_item_that_began_before_the_window_and_does_not_end_in_it_is_open() {
         let begin = now_ns();
         let (seen, _) = probe.finish().unwrap();
         let window = now_ns() - begin;
-        if !seen.open.iter().any(|open| open.function == cleanup) {
+        if !seen.open.iter().any(|open| open.item.function == cleanup) {
             continue;
         }
-        let works = lock_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
+        let works = work_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
         let work = works.iter().find(|w| w.function == "cleanup_net").unwrap();
         assert!(work.open == 1 && work.count >= 1, "{work:?}");
         assert!(work.ran_worst_ns <= window + 1 && work.queued_count < work.count, "{work:?} in {window} ns");

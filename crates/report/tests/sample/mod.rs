@@ -30,6 +30,8 @@ pub fn empty() -> Document {
         wall: None,
         chains: Vec::new(),
         locks: Vec::new(),
+        works: Vec::new(),
+        grace_periods: Vec::new(),
         stalls: Vec::new(),
         pings: None,
         calls: Vec::new(),

@@ -5,6 +5,7 @@ use whyslow_model::ping::*;
 use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::*;
+use whyslow_model::work::{GraceWaits, InnerWait, TimeRange, WorkAccount, WorkTimes};
 use whyslow_model::*;
 
 use super::{empty, s};
@@ -462,9 +463,64 @@ pub fn watched() -> Document {
     doc.chains = chains();
     doc.chains.truncate(2);
     (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
+    (doc.works, doc.grace_periods) = (works(), grace_periods());
     doc.stalls = stalls();
     doc.pings = Some(pings());
     doc.missing = vec![Missing::not_recorded("user stacks").into()];
     doc.own_cost = OwnCost { cpu: s(0.41), rss_bytes: 40 << 20, bpf_s: Some(0.3), lost_events: 0 };
     doc
+}
+
+fn work_times(count: u64, total: f64, worst: f64, times: &[(f64, u64)]) -> WorkTimes {
+    let times = times.iter().map(|&(below, count)| TimeRange { below: s(below), count }).collect();
+    WorkTimes { count, total: s(total), worst: s(worst), times }
+}
+
+/// Grace periods one by one, and a workqueue that runs one item at a time.
+pub fn works() -> Vec<WorkAccount> {
+    let needs = |what: &str, count, total, worst| InnerWait {
+        what: what.into(),
+        count,
+        total: s(total),
+        worst: s(worst),
+    };
+    let free_ipc = WorkAccount {
+        function: "free_ipc".into(),
+        workqueue: "events".into(),
+        count: 3,
+        open: 1,
+        queued: work_times(2, 0.000_09, 0.000_06, &[(0.000_033, 1), (0.000_066, 1)]),
+        ran: work_times(3, 4.8, 4.2, &[(0.524, 2), (8.389, 1)]),
+        inside: vec![
+            needs("an RCU grace period for kern_unmount", 160, 4.7, 0.031),
+            needs("mutex pcpu_alloc_mutex", 1, 0.04, 0.04),
+        ],
+        ..WorkAccount::default()
+    };
+    let killed = WorkAccount {
+        function: "css_killed_work_fn".into(),
+        workqueue: "cgroup_destroy".into(),
+        count: 1204,
+        queued: work_times(1204, 9.5, 0.4, &[(0.000_033, 600), (0.524, 604)]),
+        held_back: s(9.1),
+        held_back_worst: s(0.39),
+        ran: work_times(1204, 3.0, 0.02, &[(0.004, 1204)]),
+        ..WorkAccount::default()
+    };
+    vec![killed, free_ipc]
+}
+
+/// One grace period an object, and expedited ones.
+pub fn grace_periods() -> Vec<GraceWaits> {
+    let one = |caller: &str, work: &str, expedited, tasks, count, total| GraceWaits {
+        caller: caller.into(),
+        expedited,
+        work: work.into(),
+        who: "runguard".into(),
+        tasks,
+        count,
+        total: s(total),
+        worst: s(0.031),
+    };
+    vec![one("kern_unmount", "free_ipc", false, 1, 160, 4.7), one("namespace_unlock", "", true, 44, 90, 0.4)]
 }

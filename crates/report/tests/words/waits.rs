@@ -6,9 +6,10 @@ use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
 use whyslow_model::ping::*;
 use whyslow_model::wait::WaitTarget;
+use whyslow_model::work::WorkAccount;
 use whyslow_model::{Account, Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, json, json_line, locks, pings, stalls, text};
+use whyslow_report::{Style, chains, json, json_line, locks, pings, stalls, text, work};
 
 const SHORT: Style = Style { colour: false, verbose: false, columns: None };
 const LONG: Style = Style { colour: false, verbose: true, columns: None };
@@ -61,6 +62,20 @@ fn the_example_in_docs_chains_is_what_is_printed() {
 fn each_lock_tells_who_waited_where_and_who_held_it() {
     let doc = Document { locks: waits::locks(), ..sample::empty() };
     same(&locks(&doc, &SHORT), "locks.txt");
+}
+
+#[test]
+fn work_that_is_put_off_is_told_with_what_it_waited_for() {
+    let doc = Document { works: waits::works(), grace_periods: waits::grace_periods(), ..sample::empty() };
+    same(&work(&doc, &SHORT), "work.txt");
+    same(&work(&doc, &LONG), "work_verbose.txt");
+    let only_rcu = Document { works: vec![], ..doc };
+    let told = work(&only_rcu, &SHORT);
+    assert!(told.contains("\nkern_unmount in free_ipc waited 4.7 s for RCU grace periods"), "{told}");
+    let quiet = work(&sample::empty(), &SHORT);
+    assert!(quiet.contains("\nNo work item ran, and no thread waited for RCU.\n"), "{quiet}");
+    let blind = work(&sample::unseen(), &SHORT);
+    assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
 }
 
 #[test]
@@ -315,6 +330,7 @@ fn numbers_that_make_no_sense_keep_to_the_page() {
         a_page(&text(&doc, &style));
         a_page(&chains(&doc, &style));
         a_page(&locks(&doc, &style));
+        a_page(&work(&doc, &style));
     }
 }
 
@@ -330,6 +346,7 @@ fn nothing_at_all_keeps_to_the_page() {
         wall: Some(WallAccount { parts: vec![Part::default()], ..WallAccount::default() }),
         chains: vec![none, bare],
         locks: vec![LockAccount::default()],
+        works: vec![WorkAccount::default()],
         calls: vec![CallAccount::default()],
         slow_calls: vec![SlowCallAccount::default()],
         ..sample::empty()
@@ -338,6 +355,7 @@ fn nothing_at_all_keeps_to_the_page() {
         a_page(&text(&doc, &style));
         a_page(&chains(&doc, &style));
         a_page(&locks(&doc, &style));
+        a_page(&work(&doc, &style));
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::chains;
 
-use crate::cli::{OutputArgs, SaveArgs, WindowArgs};
+use crate::cli::{InputArgs, OutputArgs, SaveArgs};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 use crate::watchdog;
@@ -14,20 +14,21 @@ use crate::watchdog;
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    window: WindowArgs,
+    input: InputArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
     save: SaveArgs,
 }
 
-/// Records a window of the whole host and prints its chains. A reported chain counts as found: status 1.
+/// Prints the chains of a window of the whole host, or of a recording. A reported chain counts as found: status 1.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     watchdog::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     // A saved recording is for `whyslow report`, which needs more than waits.
     let only_waits = !args.save.keeps_recording();
-    let recording = watch(Look { only_waits, ..Look::at_the_host(args.window.window) })?;
+    let look = |window| watch(Look { only_waits, ..Look::at_the_host(window) });
+    let recording = args.input.recording(look)?;
     let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);
     args.save.keep(&recording)?;
     let document = reported?;

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::locks;
 
-use crate::cli::{OutputArgs, WindowArgs};
+use crate::cli::{InputArgs, OutputArgs};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -13,14 +13,14 @@ use crate::watch::{Look, watch};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    window: WindowArgs,
+    input: InputArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Records a window of the whole host and prints its contended locks. A contended lock is no cause yet: status 0.
+/// Prints the contended locks of a window of the whole host, or of a recording. A contended lock is no cause yet: status 0.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    let recording = watch(Look::at_the_host(args.window.window))?;
+    let recording = args.input.recording(|window| watch(Look::at_the_host(window)))?;
     let document = args.output.compared_with(None).tell_as(locks, &recording, None, out)?;
     let unseen = document.locks.is_empty() && document.why_waits_unseen().is_some();
     Ok(if unseen { Outcome::CouldNotLook } else { Outcome::Quiet })

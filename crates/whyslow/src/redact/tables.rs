@@ -28,7 +28,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         locks: _,
         calls,
         slow_calls,
-        works: _,
+        works,
         failed_calls,
         latency_holders,
         polls: _,
@@ -92,6 +92,8 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     groups.iter_mut().flatten().for_each(|row| redact_owner(row, words));
     users.iter_mut().flatten().for_each(|user| user.name = words.owner("user", &user.name));
     programs.iter_mut().flatten().for_each(|row| row.name = words.function(&row.name));
+    // Drivers name workqueues after devices, and WireGuard after interfaces.
+    works.iter_mut().flatten().for_each(|row| row.workqueue.clear());
     for row in calls.iter_mut().flatten() {
         row.comm = words.comm(&row.comm);
         row.path = row.path.take().map(|path| words.path(&path));

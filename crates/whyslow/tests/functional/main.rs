@@ -6,5 +6,6 @@ mod limits;
 mod net;
 mod run;
 mod scale;
+mod work;
 
 whyslow_faults::may_become_victim!();

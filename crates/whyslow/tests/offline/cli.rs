@@ -14,12 +14,13 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("it prints UTF-8")
 }
 
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 15] = [
     "exam",
     "run",
     "attach",
     "chains",
     "locks",
+    "work",
     "net",
     "cpu",
     "record",

@@ -6,11 +6,11 @@ use std::time::Duration;
 use whyslow_faults::Draw;
 use whyslow_model::table::{
     Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
-    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task, Wait,
+    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task, Wait, Work,
 };
 use whyslow_model::timeline::{
     Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
-    State, StateTimes, Waker, Work,
+    State, StateTimes, Waker,
 };
 use whyslow_model::{FileSnapshot, Meta, Recording};
 

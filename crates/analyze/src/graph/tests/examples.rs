@@ -178,7 +178,7 @@ fn a_work_item_names_its_function() {
     flush.waker.as_mut().unwrap().work = Some("free_fn".into());
     host.task(1, "rmdir", 0, &[Runs(10), Waits(80, flush), Runs(10)]).task(9, "kworker/1:2", 0, &[Runs(100)]);
     host.sampled(9, "free_fn");
-    let function = whyslow_model::timeline::Work {
+    let function = whyslow_model::work::Work {
         function: "free_fn".into(),
         count: 8,
         ran_ns: 80 * MS,

@@ -10,7 +10,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::shell::quoted;
 use whyslow_model::{Document, Recording};
-use whyslow_report::{Style, chains, cpus, locks, pings, text};
+use whyslow_report::{Style, chains, cpus, locks, pings, text, work};
 
 use crate::sessions::block::{Block, Source};
 
@@ -71,6 +71,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
     let reported: fn(&Document, &Style) -> String = match verb {
         "chains" => chains,
         "locks" => locks,
+        "work" => work,
         "cpu" => cpus,
         "net" => pings,
         "exam" | "run" | "attach" | "report" => text,
