@@ -94,6 +94,8 @@ tables! {
     stalls: Stall, PacketStalls;
     /// Statistics files that were read.
     stat_reads: StatRead, StatReads;
+    /// Work items by function.
+    works: Work, WorkItems;
     /// Code in which busy threads were sampled.
     spins: Spin, OnCpuSamples;
 }

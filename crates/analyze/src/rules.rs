@@ -21,6 +21,7 @@ mod full_thread;
 mod held_up;
 mod homes;
 mod idle_policy;
+mod ipc_namespaces;
 mod irq_imbalance;
 mod irqs_off;
 mod leftover_debugging;
@@ -134,6 +135,7 @@ pub const ALL: &[Rule] = &[
     full_thread::RULE,
     held_up::RULE,
     idle_policy::RULE,
+    ipc_namespaces::RULE,
     irq_imbalance::RULE,
     irqs_off::RULE,
     wakeup_latency::RULE,

@@ -23,7 +23,7 @@ const BAR: u64 = 30;
 
 /// "free_ipc took 4.8 s in 3 work items, worst 4.2 s: 4.7 s of it an RCU grace period for kern_unmount".
 pub(super) fn headline(work: &WorkAccount) -> String {
-    let (items, function) = (counted(work.count, "work item"), &work.function);
+    let (items, function) = (counted(work.count, "work item"), named(&work.function));
     if work.queued.total > work.ran.total {
         let why = held_back(work).unwrap_or_else(|| "no worker was free".to_owned());
         let (total, worst) = (seconds(work.queued.total), seconds(work.queued.worst));
@@ -33,6 +33,11 @@ pub(super) fn headline(work: &WorkAccount) -> String {
     let inside = inside.map(|wait| format!(": it waited {} for {}", seconds(wait.total), wait.what));
     let (total, worst) = (seconds(work.ran.total), seconds(work.ran.worst));
     format!("{function} took {total} in {items}, worst {worst}{}", inside.unwrap_or_default())
+}
+
+/// A function of a module that is gone has no name.
+fn named(function: &str) -> &str {
+    if function.is_empty() { "a function without a name" } else { function }
 }
 
 fn held_back(work: &WorkAccount) -> Option<String> {
@@ -71,7 +76,7 @@ fn works(page: &mut Page, works: &[WorkAccount], shown: usize) {
     for work in works.iter().take(shown) {
         let (queued, ran) = (&work.queued, &work.ran);
         let times = [queued.total, queued.worst, ran.total, ran.worst].map(cells::time).concat();
-        row(page, &work.function, &format!("{}{times}", cells::count(work.count)));
+        row(page, named(&work.function), &format!("{}{times}", cells::count(work.count)));
     }
     more(page, works.len() - shown);
 }
@@ -91,7 +96,7 @@ fn more(page: &mut Page, left: usize) {
 fn print(page: &mut Page, work: &WorkAccount, style: &Style) {
     let workqueue =
         if work.workqueue.is_empty() { String::new() } else { format!(" (workqueue {})", work.workqueue) };
-    page.tell("", 2, &format!("{}{workqueue}", work.function), Ink::Heading);
+    page.tell("", 2, &format!("{}{workqueue}", named(&work.function)), Ink::Heading);
     let open = if work.open > 0 {
         format!(", {} of them ran when the window ended", work.open)
     } else {
@@ -162,7 +167,7 @@ fn grace_periods(page: &mut Page, all: &[GraceWaits], shown: usize) {
 
 /// "kern_unmount in free_ipc", "namespace_unlock (expedited)".
 fn needed(one: &GraceWaits) -> String {
-    let caller = if one.caller.is_empty() { "unknown" } else { &one.caller };
+    let caller = named(&one.caller);
     let within = if one.work.is_empty() || one.work == one.caller {
         String::new()
     } else {

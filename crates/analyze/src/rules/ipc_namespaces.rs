@@ -1,0 +1,188 @@
+//! The kernel frees IPC namespaces one RCU grace period at a time, and cannot keep up with those that end.
+//!
+//! Signal: grace periods that the work function `free_ipc` waited for, against the superblocks that were freed meanwhile: each IPC namespace
+//! has one (mqueue). Measured, not told by the version: kernels with a backport free them in batches.
+
+use whyslow_model::work::{GraceWaits, Work};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::works::grace_periods;
+
+pub const RULE: Rule = Rule {
+    id: "ipc-namespaces",
+    question: "Does the kernel free IPC namespaces one grace period at a time?",
+    what: "The end of an IPC namespace (of a container, a sandbox, a judged program) is left to one work item, free_ipc. Before Linux 6.3 it waits for an RCU \
+           grace period for each of them, 10 to 40 ms. If more end than that, they pile up, each with a superblock and its shrinker: each new cgroup or mount has to \
+           go through a larger table of shrinkers under a lock (shrinker_rwsem) that cgroup_mutex waits for, and everything that makes or removes a cgroup becomes slow.",
+    how: "Grace periods for which free_ipc waited in the window, divided by the superblocks that were freed (work items of destroy_super_work): near 1 where each \
+          namespace waits for its own, near 0.1 or less where a batch shares one. Reported from 20 grace periods on, if free_ipc was at work for half of the window or more: \
+          then it cannot keep up. No time lost of its own: the tasks that wait for the locks are findings of lock-wait.",
+    limits: "Superblocks of other mounts that end at the same time make the ratio smaller: below 0.5 it is quiet. Timelines that were lost hide grace periods.",
+    sources: "ipc/namespace.c (free_ipc; da27f796a832, v6.3: batches); fs/super.c (destroy_super_work); mm/shrinker.c and, before v6.7, mm/vmscan.c \
+              (expand_shrinker_info).",
+    can_be_cause: false,
+    check,
+    rules_out: Some(rules_out),
+    folds: None,
+    shows: super::NOTHING,
+};
+
+/// The work function that frees them.
+const FREES: &str = "free_ipc";
+/// A work item for each superblock that is freed.
+const SUPERBLOCK: &str = "destroy_super_work";
+/// Fewer grace periods show no rule: one batch may be one namespace.
+const FEW: u64 = 20;
+/// Batches share grace periods: on 6.18, 0.1 and less.
+const EACH_ITS_OWN: Share = Share::percent(50);
+/// Below it, the work item has time to spare.
+const AT_WORK: Share = Share::percent(50);
+
+/// What was measured.
+struct Freed {
+    periods: u64,
+    superblocks: u64,
+    at_work: Share,
+    waited: std::time::Duration,
+}
+
+fn measured(ev: &Evidence<'_>) -> Result<Freed, Missing> {
+    let works = ev.works()?;
+    ev.spans()?;
+    ev.has_stacks()?;
+    let of = |function| works.iter().filter(move |row: &&Work| row.function == function);
+    let ran = of(FREES).map(|row| row.ran_ns).fold(0, u64::saturating_add);
+    let waits = grace_periods(ev.recording(), ev.stacks());
+    let waits: Vec<&GraceWaits> = waits.iter().filter(|one| one.work == FREES).collect();
+    Ok(Freed {
+        periods: waits.iter().map(|one| one.count).fold(0, u64::saturating_add),
+        superblocks: of(SUPERBLOCK).map(|row| row.count).fold(0, u64::saturating_add),
+        at_work: Share::of(ran as f64 / 1e9, ev.window().as_secs_f64()),
+        waited: waits
+            .iter()
+            .map(|one| one.total)
+            .fold(std::time::Duration::ZERO, std::time::Duration::saturating_add),
+    })
+}
+
+impl Freed {
+    fn one_by_one(&self) -> bool {
+        let each = Share::of(self.periods as f64, self.superblocks.max(1) as f64);
+        self.periods >= FEW && each >= EACH_ITS_OWN && self.at_work >= AT_WORK
+    }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let freed = measured(ev)?;
+    Ok(if freed.one_by_one() { vec![finding(&freed)] } else { Vec::new() })
+}
+
+fn finding(freed: &Freed) -> Finding {
+    let Freed { periods, superblocks, at_work, waited } = freed;
+    Finding::risk(RULE.id, Subject::host())
+        .titled(format!(
+            "the kernel frees IPC namespaces one at a time: free_ipc waited for {periods} RCU grace periods ({}) to free {superblocks} superblocks, \
+             and was at work for {at_work} of the window",
+            seconds(*waited)
+        ))
+        .by(Culprit::new(SubjectKind::Kernel, FREES, "free_ipc, a work item that waits for a grace period for each IPC namespace"))
+        .check("the grace periods of free_ipc, and what waits behind it", "whyslow work --for 10s")
+        .advice("use Linux 6.3 or newer, which frees all IPC namespaces that have ended in one grace period (da27f796a832)")
+        .advice(
+            "start jobs without an IPC namespace of their own (no CLONE_NEWIPC: unshare without --ipc, PrivateIPC=no), or let several jobs share one; undo: \
+             as before",
+        )
+        .fix(
+            "make grace periods short (interrupts to all CPUs pay for it; undo: write 0)",
+            command!("echo {} > /sys/kernel/rcu_expedited", 1),
+        )
+        .advice("more CPUs will not help: one work item frees all of them")
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
+    let freed = measured(ev)?;
+    let evidence = format!(
+        "{} waited for {} to free {}",
+        FREES,
+        whyslow_model::counted(freed.periods, "grace period"),
+        whyslow_model::counted(freed.superblocks, "superblock")
+    );
+    Ok(Some(RuledOut { what: "IPC namespaces that are freed one by one".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::timeline::{Span, Stack, State};
+
+    use super::*;
+    use crate::evidence::fixture::Fixture;
+
+    const MS: u64 = 1_000_000;
+    /// Before v6.3, and after.
+    const EACH: &[&str] =
+        &["schedule", "__wait_for_common", "synchronize_rcu", "kern_unmount", "free_ipc", "process_one_work"];
+    const BATCH: &[&str] =
+        &["schedule", "__wait_for_common", "synchronize_rcu_normal", "free_ipc", "process_one_work"];
+
+    /// One second in which free_ipc ran for `ran_ms`, in `periods` grace periods.
+    fn host(stack: &[&str], periods: u64, superblocks: u64, ran_ms: u64) -> Fixture {
+        let work = |function: &str, count, ran_ns| Work {
+            function: function.to_owned(),
+            count,
+            ran_ns,
+            ..Work::default()
+        };
+        let wait = |at: u64| Span {
+            pid: 7,
+            at_ns: at * 10 * MS,
+            woken_ns: (at + 1) * 10 * MS,
+            to_ns: (at + 1) * 10 * MS,
+            state: State::Blocked,
+            stack: Some(1),
+            sampled_wait_ns: 10 * MS,
+            work: Some(FREES.to_owned()),
+            ..Span::default()
+        };
+        Fixture::second().with(|tables| {
+            tables.works = Some(vec![work(FREES, 1, ran_ms * MS), work(SUPERBLOCK, superblocks, 1)]);
+            tables.spans = Some((0..periods).map(wait).collect());
+            let kernel = stack.iter().map(|frame| (*frame).to_owned()).collect();
+            tables.stacks = Some(vec![Stack { id: 1, kernel, user: vec![] }]);
+        })
+    }
+
+    #[test]
+    fn fires_where_each_namespace_has_a_grace_period_of_its_own() {
+        let found = check(&host(EACH, 40, 41, 990).ev()).unwrap();
+        assert!(
+            found[0].title.contains("40 RCU grace periods (400 ms) to free 41 superblocks"),
+            "{}",
+            found[0].title
+        );
+        assert_eq!((found.len(), found[0].lost), (1, None));
+        assert_eq!(found[0].fixes.iter().filter(|fix| fix.command.is_some()).count(), 1);
+    }
+
+    #[test]
+    fn is_quiet_where_a_batch_shares_one() {
+        let host = host(BATCH, 40, 400, 990);
+        assert!(check(&host.ev()).unwrap().is_empty());
+        let ruled_out = rules_out(&host.ev()).unwrap().unwrap();
+        assert_eq!(ruled_out.evidence, "free_ipc waited for 40 grace periods to free 400 superblocks");
+    }
+
+    #[test]
+    fn is_quiet_where_it_keeps_up_or_hardly_any_ended() {
+        assert!(check(&host(EACH, 40, 41, 400).ev()).unwrap().is_empty(), "it has time to spare");
+        assert!(check(&host(EACH, 19, 19, 990).ev()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cannot_tell_without_work_items_or_stacks() {
+        assert!(check(&Fixture::second().ev()).is_err());
+        let without = host(EACH, 40, 41, 990).with(|tables| tables.stacks = None);
+        assert!(check(&without.ev()).is_err());
+    }
+}
