@@ -13,6 +13,7 @@ mod captured;
 mod document;
 mod facts;
 mod pings;
+mod stalls;
 
 pub use answer::{Answer, Never, Section};
 pub use captured::{Captured, Without};
@@ -145,6 +146,7 @@ impl Expected {
                 .never_named(document)
                 .or_else(|| self.false_risk(document))
                 .or_else(|| self.other_cpu(document))
+                .or_else(|| stalls::accused(self, document))
                 .or_else(|| pings::accused(self, document)),
         }
     }

@@ -39,7 +39,7 @@ fn ran(script: &Script, status: i32) -> RunFacts {
     let asked = script.answer.iter().flat_map(|answer| {
         answer.names.iter().chain(&answer.order).chain(&answer.victim).chain(&answer.waiter)
     });
-    let never = script.never.names.iter().chain(&script.never.in_causes);
+    let never = script.never.names.iter().chain(&script.never.in_causes).chain(&script.never.culprits);
     let look = script.look.args.iter().chain([&script.look.netns, &script.look.cpu]);
     let keys: Vec<String> = asked.chain(never).chain(look).flat_map(|text| keys(text)).collect();
     let facts = |at: usize| {
@@ -265,4 +265,23 @@ fn accuser_is_wrong_and_silence_is_found_in_controls_only() {
         let is_missed = verdict.word() == "missed" && !is_control;
         assert!(is_missed || verdict.word() == "cannot tell", "{}: {verdict:?}", scenario.name);
     });
+}
+
+/// Stalls are listed beside the findings: right causes do not excuse an innocent culprit there.
+#[test]
+fn stall_that_blames_an_innocent_task_is_false() {
+    let mut count = 0;
+    every(|scenario, script| {
+        let run = ran(script, 0);
+        for name in &script.never.culprits {
+            let facts = run.faults.iter().chain(&run.loads);
+            let name = facts.fold(name.clone(), |name, facts| with_names(&name, &facts.names));
+            let (mut document, status) = truthful(script);
+            document["stalls"] = json!([{"cpu": 0, "culprit": {"pid": 1, "who": name, "stack": []}}]);
+            let verdict = judge(script, &ran(script, status), Some(&document));
+            assert_eq!(verdict.word(), "false", "{}: {verdict:?}", scenario.name);
+            count += 1;
+        }
+    });
+    assert!(count > 0);
 }

@@ -6,6 +6,7 @@ pub(crate) mod burst;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
 pub(crate) mod cpu_latency;
+pub(crate) mod files;
 pub(crate) mod idle_states;
 pub(crate) mod memory_cgroup;
 pub(crate) mod net;
@@ -17,6 +18,7 @@ pub(crate) mod rule_set;
 pub(crate) mod slow_cpu;
 pub(crate) mod stall;
 mod sys;
+pub(crate) mod traffic;
 
 use std::collections::BTreeMap;
 

@@ -16,12 +16,14 @@ use whyslow_model::{
 };
 
 use self::fixes::{apart, less_often, shorter_queue, with_others};
+use self::stalled::Stalled;
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::irq::latency::culprits;
 use crate::net::stalls::{accounts, are_all_seen, polling_threads, queues};
 
 mod fixes;
+mod stalled;
 
 pub const RULE: Rule = Rule {
     id: PACKET_STALLS,
@@ -53,50 +55,6 @@ const WORTH_IT: f64 = 0.01;
 const LONG: Duration = Duration::from_millis(50);
 /// Findings that are reported.
 const MOST: usize = 5;
-
-/// The stalls of one CPU by one mechanism: a function that several threads call is one. An account for each thread, with its culprit.
-struct Stalled(Vec<(StallAccount, StallCulprit)>);
-
-impl Stalled {
-    fn total(&self) -> Duration {
-        self.0.iter().fold(Duration::ZERO, |sum, (one, _)| sum.saturating_add(one.total))
-    }
-
-    fn worst(&self) -> Duration {
-        self.0.iter().map(|(one, _)| one.worst).max().unwrap_or_default()
-    }
-
-    /// Stalls of one thread are one account. It names the function, call and file that all of them share, as far as they are known.
-    fn add(&mut self, one: &StallAccount, culprit: &StallCulprit) {
-        let Some((sum, known)) = self.0.iter_mut().find(|(_, known)| known.pid == culprit.pid) else {
-            self.0.push((one.clone(), culprit.clone()));
-            return;
-        };
-        sum.count = sum.count.saturating_add(one.count);
-        sum.total = sum.total.saturating_add(one.total);
-        sum.worst = sum.worst.max(one.worst);
-        let is_same = known.function == culprit.function;
-        // With interrupts off, the softirq may begin in a later call.
-        let (call, file) = match (&known.call, &culprit.call) {
-            _ if !is_same => (None, None),
-            (None, _) if one.kind == StallKind::IrqsOff => (culprit.call.clone(), culprit.file.clone()),
-            (_, None) if one.kind == StallKind::IrqsOff => (known.call.clone(), known.file.clone()),
-            (known_call, call) if known_call == call => {
-                (call.clone(), shared(known.file.take(), &culprit.file))
-            }
-            _ => (None, None),
-        };
-        known.function = known.function.take().filter(|_| is_same);
-        (known.call, known.file) = (call, file);
-    }
-}
-
-/// Files of one name in several folders are known by their name.
-fn shared(one: Option<String>, other: &Option<String>) -> Option<String> {
-    let name = |file: &str| file.rsplit('/').next().map(str::to_owned);
-    let (one, other) = (one?, other.as_ref()?);
-    if one == *other { Some(one) } else { name(&one).filter(|one| name(other).as_ref() == Some(one)) }
-}
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.stalls()?;

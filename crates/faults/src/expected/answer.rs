@@ -98,6 +98,9 @@ pub struct Never {
     /// None of these in a cause; a victim may be in a chain.
     #[serde(default)]
     pub in_causes: Vec<String>,
+    /// None of these is the culprit of a stall of packets.
+    #[serde(default)]
+    pub culprits: Vec<String>,
     /// No cause at all, not even one that matches an answer.
     #[serde(default)]
     pub any_cause: bool,

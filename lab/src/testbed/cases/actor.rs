@@ -21,7 +21,7 @@ use whyslow_faults::process::Process;
 
 pub use pen::Pen;
 
-use super::{burst, churn, cpu_latency, polling, slow_cpu, stall, sys};
+use super::{burst, churn, cpu_latency, files, polling, slow_cpu, stall, sys, traffic};
 
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
@@ -44,6 +44,18 @@ pub enum Act {
     Remap(stall::Remap),
     /// Reads a file at each tick.
     Poll(stall::Poll),
+    /// Makes a long list of the kernel, and keeps it.
+    Hoard(files::Hoard),
+    /// Reads a slow or a quick file at moments that others share.
+    Glance(files::Glance),
+    /// Computes at these moments.
+    Before(files::Before),
+    /// Sends, in a shape of honest traffic.
+    Talk(traffic::Talk),
+    /// Answers it.
+    Listen(traffic::Listen),
+    /// Makes and removes a cgroup at each tick.
+    Come(traffic::Come),
     /// Computes without a break for a while at each tick, if its mode is not 0.
     Hog(polling::Hog),
     /// Makes a cgroup, runs a job in it in new namespaces, removes it.
@@ -246,6 +258,12 @@ fn live(order: &Order) -> io::Result<()> {
         Act::FarEnd(act) => act.live(&pen),
         Act::Ping(act) => act.live(pen),
         Act::Burst(act) => act.live(pen),
+        Act::Hoard(act) => act.live(&pen),
+        Act::Glance(act) => act.live(pen),
+        Act::Before(act) => act.live(pen),
+        Act::Talk(act) => act.live(pen),
+        Act::Listen(act) => act.live(&pen),
+        Act::Come(act) => act.live(pen),
         Act::Hog(act) => act.live(pen),
         Act::Remap(act) => act.live(pen),
         Act::Poll(act) => act.live(pen),
@@ -268,8 +286,7 @@ fn burn(us: u64) {
     }
 }
 
-/// Pieces are measured in CPU time: an emulated CPU does more or less work in the same time, as the host is idle or busy, and other tasks
-/// take its time.
+/// Pieces are measured in CPU time: the work that an emulated CPU does in the same wall time depends on the host and on other tasks.
 fn busy(us: u64, mut pen: Pen) -> io::Result<()> {
     pen.ready();
     let mut due = sys::cpu_time_ns(0)?;

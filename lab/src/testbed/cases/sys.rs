@@ -107,6 +107,53 @@ pub fn set_offload(device: &str, which: u32, on: bool) -> io::Result<()> {
     .map(drop)
 }
 
+/// Let a device of this thread's network namespace take so many multicast addresses.
+pub fn join_groups(device: &str, count: u32) -> io::Result<()> {
+    let socket = whyslow_faults::sys::socket(libc::SOCK_DGRAM)?;
+    for at in 0..count {
+        let [_, high, middle, low] = at.to_be_bytes();
+        // Addresses of IPv4 groups.
+        let address = [0x01, 0x00, 0x5e, high & 0x7f, middle, low];
+        // SAFETY: the request is initialised and outlives the call; ifr_name ends in a zero byte.
+        check(unsafe {
+            let mut request: libc::ifreq = std::mem::zeroed();
+            for (to, from) in request.ifr_name.iter_mut().take(15).zip(device.bytes()) {
+                *to = from as libc::c_char;
+            }
+            request.ifr_ifru.ifru_hwaddr.sa_family = libc::AF_UNSPEC as u16;
+            for (to, from) in request.ifr_ifru.ifru_hwaddr.sa_data.iter_mut().zip(address) {
+                *to = from as libc::c_char;
+            }
+            libc::ioctl(socket.as_raw_fd(), libc::SIOCADDMULTI as _, &mut request)
+        })?;
+    }
+    Ok(())
+}
+
+/// A queue of System V messages in this process's namespace.
+pub fn message_queue() -> io::Result<c_int> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::msgget(libc::IPC_PRIVATE, 0o600) })
+}
+
+/// Send a message of so many bytes.
+pub fn send_message<const BYTES: usize>(queue: c_int) -> io::Result<()> {
+    #[repr(C)]
+    struct Message<const BYTES: usize> {
+        kind: c_long,
+        text: [u8; BYTES],
+    }
+    let message = Message { kind: 1, text: [0x5a; BYTES] };
+    // SAFETY: the message outlives the call and has the given size behind its kind.
+    check(unsafe { libc::msgsnd(queue, (&raw const message).cast(), BYTES, libc::IPC_NOWAIT) }).map(drop)
+}
+
+/// Remove a queue with its messages.
+pub fn remove_queue(queue: c_int) -> io::Result<()> {
+    // SAFETY: no buffer belongs to this command.
+    check(unsafe { libc::msgctl(queue, libc::IPC_RMID, std::ptr::null_mut()) }).map(drop)
+}
+
 /// Set the nice value of this process.
 pub fn nice(value: c_int) -> io::Result<()> {
     // SAFETY: numbers only.

@@ -65,4 +65,19 @@ impl Pen {
             self.late = clock::now().saturating_sub(due);
         }
     }
+
+    /// Run `piece` at each multiple of `ns` of the clock, and `phase` behind it: processes with the same interval keep their order.
+    pub fn at_each_phase(
+        &mut self,
+        ns: u64,
+        phase: u64,
+        mut piece: impl FnMut(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let ns = ns.max(1);
+        loop {
+            let gone = clock::now().saturating_sub(phase) / ns;
+            sys::sleep_until(gone.saturating_add(1).saturating_mul(ns).saturating_add(phase));
+            piece(self)?;
+        }
+    }
 }
