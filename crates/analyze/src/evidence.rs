@@ -94,6 +94,8 @@ tables! {
     stalls: Stall, PacketStalls;
     /// Statistics files that were read.
     stat_reads: StatRead, StatReads;
+    /// Cgroups, namespaces and mounts that process trees made and removed.
+    churn: Churn, Churn;
     /// Work items by function.
     works: Work, WorkItems;
     /// Code in which busy threads were sampled.

@@ -11,6 +11,7 @@ pub mod focus;
 pub mod graph;
 mod hashing;
 mod irq;
+mod jobs;
 pub mod locks;
 mod memory;
 pub mod names;
@@ -47,6 +48,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
     let ev = Evidence::of(recording).beside(baseline);
     let answers = rules::ask_all(&ev);
     let meta = &recording.meta;
+    let (jobs, churn) = jobs::jobs(&ev);
     let mut document = Document {
         schema: SCHEMA,
         whyslow: meta.whyslow.clone(),
@@ -64,6 +66,8 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
         works: works::works(recording, ev.stacks()),
+        jobs,
+        churn,
         grace_periods: works::grace_periods(recording, ev.stacks()),
         stalls: net::stalls::accounts(&ev),
         pings: net::pings::account(&ev),

@@ -98,6 +98,15 @@ fn waits(recording: &Recording) -> impl Iterator<Item = &Span> {
     recording.tables.spans.iter().flatten().filter(is_wait).filter(|span| span.sampled_wait_ns > 0)
 }
 
+/// What it waited for.
+pub(crate) fn what(span: &Span, stacks: &Stacks<'_>) -> String {
+    match wait_reasons::of(span, stacks).detail {
+        Detail::GracePeriod { caller: Some(caller) } => format!("an RCU grace period for {caller}"),
+        Detail::GracePeriod { caller: None } => "an RCU grace period".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// By work function, then by what was waited for.
 fn inner_waits<'r>(
     recording: &'r Recording,
@@ -106,12 +115,7 @@ fn inner_waits<'r>(
     let mut by_function: BTreeMap<&str, BTreeMap<String, Sum>> = BTreeMap::new();
     for span in waits(recording) {
         let Some(work) = &span.work else { continue };
-        let what = match wait_reasons::of(span, stacks).detail {
-            Detail::GracePeriod { caller: Some(caller) } => format!("an RCU grace period for {caller}"),
-            Detail::GracePeriod { caller: None } => "an RCU grace period".to_owned(),
-            other => other.to_string(),
-        };
-        by_function.entry(work).or_default().entry(what).or_default().add(span);
+        by_function.entry(work).or_default().entry(what(span, stacks)).or_default().add(span);
     }
     by_function
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::job::{ChurnAccount, JobAccount};
 use crate::ping::PingAccount;
 use crate::resource::Resource;
 use crate::stall::StallAccount;
@@ -71,6 +72,12 @@ pub struct Document {
     /// Work items of the kernel by function, the longest time in the queue and at work first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub works: Vec<WorkAccount>,
+    /// Processes that began in the window, by the process that started them and their command; the longest time first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobAccount>,
+    /// Cgroups, namespaces and mounts that processes and their jobs made and removed; the most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub churn: Vec<ChurnAccount>,
     /// RCU grace periods that threads waited for, by the function that needed them; the longest time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grace_periods: Vec<GraceWaits>,

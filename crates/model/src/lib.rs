@@ -4,12 +4,14 @@
 
 pub mod cgroup_path;
 pub mod chain;
+pub mod churn;
 mod cpu_list;
 mod document;
 mod failed;
 mod finding;
 mod group;
 mod io_file;
+pub mod job;
 mod latency;
 mod missing;
 pub mod napi;
@@ -25,7 +27,7 @@ pub mod stall;
 pub mod stat_read;
 pub mod syscall;
 pub mod table;
-mod task;
+pub mod task;
 pub mod timeline;
 mod units;
 pub mod wait;

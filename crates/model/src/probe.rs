@@ -9,6 +9,8 @@ words! {
         BlockIo "block I/O",
         /// BPF programs of other processes.
         BpfPrograms "BPF programs",
+        /// Cgroups and namespaces that were made and removed.
+        Churn "cgroups and namespaces made",
         /// Machine code around on-CPU samples.
         Code "code of on-CPU samples",
         /// Speed of each CPU.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::is_default;
 
+pub use crate::churn::Churn;
 pub use crate::failed::FailedCall;
 pub use crate::group::{Group, User};
 pub use crate::io_file::{IoFile, IoOf};
@@ -89,6 +90,8 @@ pub struct Tables {
     pub stalls: Option<Vec<Stall>>,
     /// One row a (process, name) of statistics files that were read when a CPU was sampled.
     pub stat_reads: Option<Vec<StatRead>>,
+    /// One row a (process tree, kind) of cgroups, namespaces and mounts that were made or removed.
+    pub churn: Option<Vec<Churn>>,
     /// One row a request to another host (`whyslow net TARGET`), in the order in which they were sent.
     pub pings: Option<Vec<Ping>>,
     /// One row a block of user code in which a thread was met often, with the code.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::timeline::is_default;
+use crate::timeline::{StateTimes, is_default};
 
 /// A task over the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +157,27 @@ pub struct Task {
     /// ... of following sleep squared, in (1024 ns)^2.
     #[serde(skip_serializing_if = "is_default")]
     pub rest_rest: u64,
+    /// Of a process that ended: what its time went to before its program, and after it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub phases: Option<Box<Phases>>,
+}
+
+/// The three phases of a process: set-up before it executed its program, the program, teardown after it began to end. The program's part is the
+/// rest of the task's sums. Of tasks that are reported together the sums of all, and one of the moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Phases {
+    /// When it executed its last program; `None`: it was not seen to.
+    #[serde(skip_serializing_if = "is_default")]
+    pub executed_at_ns: Option<u64>,
+    /// Its time until then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub setup: StateTimes,
+    /// When it began to end.
+    pub ending_at_ns: u64,
+    /// Its time since then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub teardown: StateTimes,
 }
 
 impl Task {

@@ -19,6 +19,7 @@ pub(crate) mod constants {
 
 pub mod blkio;
 pub mod calls;
+pub mod churn;
 pub mod connect;
 mod crowd;
 mod decimated;

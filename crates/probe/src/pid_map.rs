@@ -163,6 +163,7 @@ impl Numbers {
             irq_latencies: _,
             stalls,
             stat_reads,
+            churn,
             pings: _,
             spins: _, // as samples
         } = tables;
@@ -207,6 +208,7 @@ impl Numbers {
         let seen = stalls.iter_mut().flatten().flat_map(|stall| &mut stall.seen);
         seen.for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         stat_reads.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        churn.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
     }
 }
 

@@ -4,14 +4,16 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
+use whyslow_model::task::Phases;
+use whyslow_model::timeline::StateTimes;
 use whyslow_model::{Missing, counted, table};
 
 use crate::bpf::constants::tasks_c;
-use crate::bpf::exits::Exits;
 use crate::bpf::sched::{self, sched_exit, sched_slot};
 use crate::bpf::tasks::{CONTROLLERS, Snapshot, tasks_cgroup, tasks_one};
 use crate::bpf::text;
 use crate::bpf::titles::Titles;
+use crate::span_table::Window;
 
 /// include/linux/sched.h
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -25,7 +27,7 @@ const MEMORY: u64 = tasks_c::MEMORY as u64;
 
 /// One row per task: tasks that live at the end, then tasks that ended.
 #[must_use]
-pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::RawSched, window_ns: u64) -> Vec<table::Task> {
+pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::RawSched, window: Window) -> Vec<table::Task> {
     let possible = libbpf_rs::num_possible_cpus().unwrap_or(1);
     let before: HashMap<(u32, u64), &tasks_one> =
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
@@ -54,7 +56,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::RawSched, window_ns
         if let Some(slot) = slot {
             add_trace(&mut row, slot);
         } else {
-            row.lived_ns = window_ns;
+            row.lived_ns = window.ns;
             not_seen(&mut row);
         }
         row
@@ -67,21 +69,23 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::RawSched, window_ns
         let uid = row.uid.or_else(|| users.get(&(row.pid, row.begun_ns)).copied());
         table::Task { uid, ..row }
     };
-    rows.extend(ended(&before, &seen.exits, &seen.titles, possible).into_iter().map(with_user));
+    rows.extend(ended(&before, seen, possible, window).into_iter().map(with_user));
     rows
 }
 
 /// Tasks that ended: one by one, and the sums of those that are reported together.
 fn ended(
     before: &HashMap<(u32, u64), &tasks_one>,
-    exits: &Exits,
-    titles: &Titles,
+    seen: &sched::RawSched,
     possible: usize,
+    window: Window,
 ) -> Vec<table::Task> {
+    let (exits, titles) = (&seen.exits, &seen.titles);
     let row = |exit: &sched_exit| {
         // A thread that took over this pid in the window (exec) is not the task that had the pid at the begin.
         let then = before.get(&(exit.pid, exit.start_ns)).copied().filter(|_| exit.slot.taken_over == 0);
         let mut row = row_of_exit(exit, then, possible);
+        row.phases = phases(exit, window).map(Box::new);
         row.cmdline = words(&row, titles, exit.start_ns);
         if then.is_none() && exit.slot.creator == 0 && exit.slot.taken_over == 0 {
             of_the_window(&mut row);
@@ -92,6 +96,7 @@ fn ended(
     let folded = |(sum, count): (&sched_exit, u64)| table::Task {
         folded: count.saturating_sub(1),
         begun_ns: 0,
+        phases: phases(sum, window).map(Box::new),
         ..row_of_exit(sum, None, possible)
     };
     single.chain(exits.together().into_iter().map(folded)).collect()
@@ -252,6 +257,26 @@ fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     row.rest_rest = slot.rest_rest;
 }
 
+/// What its time went to before its program and after it; nothing where its end was not seen to begin.
+fn phases(exit: &sched_exit, window: Window) -> Option<Phases> {
+    let at =
+        |mark: &[u64; sched::STATES]| Some(mark[sched::NONE]).filter(|at| *at != 0).map(|at| window.at(at));
+    let times = |of: &dyn Fn(usize) -> u64| StateTimes {
+        running_ns: of(sched::RUNNING),
+        runnable_ns: of(sched::READY),
+        io_ns: of(sched::IO),
+        blocked_ns: of(sched::BLOCKED),
+        sleep_ns: of(sched::ASLEEP),
+        unknown_ns: 0,
+    };
+    Some(Phases {
+        ending_at_ns: at(&exit.ending)?,
+        executed_at_ns: at(&exit.executed),
+        setup: times(&|state| exit.executed[state]),
+        teardown: times(&|state| exit.slot.sum[state].ns.saturating_sub(exit.ending[state])),
+    })
+}
+
 fn all_of(sum: &sched::sched_sum) -> (u64, u64, u64) {
     (sum.ns, sum.worst_ns, sum.count)
 }
@@ -400,6 +425,9 @@ fn memory_facts(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::exits::Exits;
+
+    const WINDOW: Window = Window { start_ns: 0, ns: 100 };
 
     #[test]
     fn cpu_masks_become_lists() {
@@ -464,7 +492,8 @@ mod tests {
             exit.slot.creator = 1;
             exits.note(exit);
         }
-        let rows = ended(&HashMap::new(), &exits, &Titles::default(), 2);
+        let seen = sched::RawSched { exits, ..sched::RawSched::default() };
+        let rows = ended(&HashMap::new(), &seen, 2, WINDOW);
         assert_eq!(rows.len(), crate::bpf::exits::MOST + 1);
         let total: u64 = rows.iter().map(|r| r.exec_ns).sum();
         assert_eq!(total, 3 * (crate::bpf::exits::MOST as u64 + 10));
@@ -479,12 +508,12 @@ mod tests {
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (7, 1);
         let seen = sched::RawSched { live: vec![noted], ..sched::RawSched::default() };
-        let rows = tasks(&Snapshot::default(), &end, &seen, 100);
+        let rows = tasks(&Snapshot::default(), &end, &seen, WINDOW);
         assert_eq!((rows[0].unseen, rows[1].unseen), (false, true));
         assert_eq!((rows[1].runnable_ns, rows[1].unknown_ns, rows[1].lived_ns), (10, 85, 100));
         let said = unseen(&rows).unwrap().to_string();
         assert_eq!(said, "what some tasks waited for was skipped: there was no room left for 1 task ( (8))");
-        let untraced = tasks(&Snapshot::default(), &end, &sched::RawSched::default(), 100);
+        let untraced = tasks(&Snapshot::default(), &end, &sched::RawSched::default(), WINDOW);
         assert_eq!(unseen(&untraced), None, "the probe did not run: that is reported elsewhere");
         assert_eq!(untraced[0].runnable_ns, 20, "by the kernel's count");
     }
@@ -503,7 +532,8 @@ mod tests {
             }
             let mut exits = Exits::default();
             exits.note(exit);
-            let row = ended(&HashMap::new(), &exits, &Titles::default(), 2).remove(0);
+            let seen = sched::RawSched { exits, ..sched::RawSched::default() };
+            let row = ended(&HashMap::new(), &seen, 2, WINDOW).remove(0);
             (row.exec_ns, row.run_delay_ns, row.lived_ns, row.born)
         };
         assert_eq!((of(0, true), of(0, false)), ((10, 4, 14, false), (0, 0, 0, false)));
@@ -528,7 +558,7 @@ mod tests {
         ends(8, 4, 30);
         ends(9, 5, 30);
         ends(7, 5, 10);
-        let rows = tasks(&Snapshot::default(), &end, &seen, 100);
+        let rows = tasks(&Snapshot::default(), &end, &seen, WINDOW);
         let of = |pid| {
             rows.iter().filter(|row| row.pid == pid).map(|row| (row.ended, row.unseen)).collect::<Vec<_>>()
         };
@@ -553,7 +583,7 @@ mod tests {
         let [start, end] = [tasks_then, tasks_now].map(|tasks| Snapshot { tasks, ..Snapshot::default() });
         let mut seen = sched::RawSched::default();
         let of = |seen: &sched::RawSched| {
-            let rows = tasks(&start, &end, seen, 100);
+            let rows = tasks(&start, &end, seen, WINDOW);
             let mut rows: Vec<_> = rows.iter().map(|row| (row.pid, row.ended)).collect();
             rows.sort_unstable();
             rows
@@ -565,7 +595,7 @@ mod tests {
             seen.exits.note(exit);
         }
         assert_eq!(of(&seen), [(5, false), (6, false), (7, true), (8, true), (9, true)]);
-        let rows = tasks(&start, &end, &seen, 100);
+        let rows = tasks(&start, &end, &seen, WINDOW);
         assert_eq!(
             rows.iter().find(|row| row.pid == 8).and_then(|row| row.uid),
             Some(3),
@@ -582,7 +612,8 @@ mod tests {
             let exit = sched_exit { pid: 5, allowed_count, ..sched_exit::default() };
             let mut exits = Exits::default();
             exits.note(exit);
-            ended(&before, &exits, &Titles::default(), 2).remove(0).allowed
+            let seen = sched::RawSched { exits, ..sched::RawSched::default() };
+            ended(&before, &seen, 2, WINDOW).remove(0).allowed
         };
         assert_eq!((of(2).as_str(), of(1).as_str()), ("0-1", ""));
     }

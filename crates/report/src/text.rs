@@ -11,6 +11,7 @@ mod cells;
 mod chain;
 mod cpus;
 mod finding;
+mod job;
 mod lock;
 mod ping;
 mod resources;
@@ -99,6 +100,25 @@ pub fn work(document: &Document, style: &Style) -> String {
         (None, None) => nothing(&mut page, document, "No work item ran, and no thread waited for RCU."),
     }
     work::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// Processes that began in the window, and what they make and remove.
+#[must_use]
+pub fn jobs(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style);
+    when(&mut page, document);
+    match (document.jobs.first(), document.churn.is_empty()) {
+        (Some(most), _) => page.tell("", 0, &format!("{}.", job::headline(most)), Ink::Cause),
+        (None, false) => page.say("", "No process ended three jobs.", Ink::Plain),
+        (None, true) => nothing(
+            &mut page,
+            document,
+            "No process ended three jobs, and none made a cgroup or a namespace.",
+        ),
+    }
+    job::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);
     page.finish()
 }

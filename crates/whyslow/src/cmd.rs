@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod doctor;
 pub mod exam;
 pub mod explain;
+pub mod jobs;
 pub mod locks;
 pub mod man;
 pub mod net;

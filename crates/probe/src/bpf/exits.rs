@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ffi::c_char;
 
-use super::sched::{RUNNING, sched_exit, sched_slot};
+use super::sched::{NONE, RUNNING, STATES, sched_exit, sched_slot};
 
 /// Ended tasks with a row of their own: 700 bytes each here, as much again as a row.
 pub const MOST: usize = 20_000;
@@ -247,6 +247,15 @@ fn add(sum: &mut sched_exit, more: &sched_exit) {
     for (to, from) in sums {
         *to = to.saturating_add(from);
     }
+    add_marks(&mut sum.executed, &more.executed);
+    add_marks(&mut sum.ending, &more.ending);
+}
+
+/// The place of NONE holds when that was: of several tasks, whether it was known of all.
+fn add_marks(sum: &mut [u64; STATES], more: &[u64; STATES]) {
+    let known = sum[NONE].min(more[NONE]);
+    sum.iter_mut().zip(more).for_each(|(to, from)| *to = to.saturating_add(*from));
+    sum[NONE] = known;
 }
 
 fn keep_if_same<T: PartialEq + Default>(known: &mut T, other: T) {

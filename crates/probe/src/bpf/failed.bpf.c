@@ -102,6 +102,7 @@ const volatile __u32 own_tgid = 0;
 __u64 began;
 
 #include "retries.bpf.h"
+#include "churn_calls.bpf.h"
 
 /* Failures for which there was no room. */
 __u64 lost;
@@ -331,14 +332,16 @@ int BPF_PROG(returned, struct pt_regs *regs, long ret)
 	if (!count)
 		return 0;
 	++*count;
-	if (ret > 0 || ret < -4095 || (!ret && !any_failed))
+	if (ret > 0 || ret < -4095)
 		return 0;
 	/* A program of 32 bits has other numbers of calls (__USER_CS is 0x33). */
 	if ((regs->cs & 0xff) != 0x33)
 		return 0;
 	call = regs->orig_ax;
+	if (!ret && may_churn(call))
+		return count_call(call, regs->di, regs->r10);
 	if (!ret)
-		return only_sleeps(call, regs) ? note_nap() : 0;
+		return any_failed && only_sleeps(call, regs) ? note_nap() : 0;
 	if (is_want(call, -ret))
 		return note_failure(regs, -ret);
 	return is_in_vain(-ret) ? note_streak(call, -ret, *count) : 0;

@@ -10,7 +10,7 @@ use whyslow_model::{Missing, table};
 
 use super::connect::socket_address;
 use super::crowd::{Crowd, Verdict};
-use super::{map_sizes, missing, text, types, value};
+use super::{churn, map_sizes, missing, text, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
@@ -104,9 +104,18 @@ impl<'slot> Failed<'slot> {
             count: calls.count,
             streak_ns: calls.ns,
             of_children: key.of_children != 0,
-            away_ns: u64::try_from(self.time_away().as_nanos()).unwrap_or(u64::MAX),
+            away_ns: self.away_ns(),
             ..table::FailedCall::default()
         }
+    }
+
+    /// Calls that made or entered a namespace, made or removed a mount.
+    pub(super) fn churn(&self) -> Vec<churn::Churn> {
+        churn::rows(&self.skel.maps.churns, self.away_ns())
+    }
+
+    fn away_ns(&self) -> u64 {
+        u64::try_from(self.time_away().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn time_away(&self) -> Duration {
@@ -171,6 +180,9 @@ impl Probe for Failed<'_> {
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.tables.failed_calls = Some(self.rows());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
+        ending.lost(churn::WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
+        ending.tables.churn =
+            Some(churn::merged(ending.tables.churn.take().unwrap_or_default(), self.churn()));
         let away = self.time_away();
         if !away.is_zero() {
             let ms = away.as_millis();

@@ -9,6 +9,7 @@
 #include "rows.bpf.h"
 #include "other_ends.bpf.h"
 #include "titles.bpf.h"
+#include "life_marks.bpf.h"
 
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
@@ -47,6 +48,8 @@ struct sched_exit {
 	__u32 tracer;
 	char comm[16];
 	char parent[16];
+	__u64 executed[STATES]; /* as in struct life_marks */
+	__u64 ending[STATES];
 };
 
 /* Read from the closing walk: a task that still lives, and the end of its timeline. */
@@ -628,6 +631,21 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 }
 
+static __always_inline void take_marks(struct sched_exit *e, struct task_struct *t)
+{
+	__u32 pid = e->pid;
+	struct life_marks *m = bpf_map_lookup_elem(&life_marks, &pid);
+
+	if (!m || m->task != (__u64)t) {
+		__builtin_memset(e->executed, 0, sizeof(e->executed));
+		__builtin_memset(e->ending, 0, sizeof(e->ending));
+		return;
+	}
+	__builtin_memcpy(e->executed, m->executed, sizeof(e->executed));
+	__builtin_memcpy(e->ending, m->ending, sizeof(e->ending));
+	bpf_map_delete_elem(&life_marks, &pid);
+}
+
 /* `s` is 0 for a task that had no slot: everything but its waits is reported.
  *
  * Pointers are read by helper: for each pointer that is followed the verifier checks by name whether its type is trusted, and searches all
@@ -675,6 +693,7 @@ static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u
 	e->io_cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
 	e->unified_cgroup = cgroup_key(BPF_CORE_READ(t, cgroups, dfl_cgrp));
 	e->autogroup = autogroup_of(t, &e->autogroup_shares);
+	take_marks(e, t);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 0;
 }
@@ -858,6 +877,16 @@ static __noinline int take_over(struct task_struct *t, __u32 old)
 	return 0;
 }
 
+static __noinline int note_phase(struct task_struct *t, bool ends)
+{
+	struct sched_slot *s = slot_of(t);
+	struct life_marks *m = s ? marks_of(t) : 0;
+
+	if (m)
+		mark(ends ? m->ending : m->executed, s, bpf_ktime_get_ns() - skew, skew);
+	return 0;
+}
+
 /* A thread that is not its process's first gets the first thread's pid when it executes (fs/exec.c, de_thread). */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(executed, struct task_struct *t, int old_pid)
@@ -865,6 +894,16 @@ int BPF_PROG(executed, struct task_struct *t, int old_pid)
 	if (old_pid != t->pid)
 		take_over(t, old_pid);
 	title_executed(t);
+	note_phase(t, false);
+	return 0;
+}
+
+/* The first thread of a process counts. From v6.16 on this comes before the memory is freed, earlier behind it (kernel/exit.c, do_exit). */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(ending, struct task_struct *t)
+{
+	if (t->pid == t->tgid)
+		note_phase(t, true);
 	return 0;
 }
 

@@ -64,6 +64,10 @@ pub const BLOCKED: usize = shared_h::BLOCKED as usize;
 pub const ASLEEP: usize = shared_h::ASLEEP as usize;
 /// ... on a CPU.
 pub const RUNNING: usize = shared_h::RUNNING as usize;
+/// ... in none: the place of another fact.
+pub const NONE: usize = shared_h::NONE as usize;
+/// All of them.
+pub const STATES: usize = shared_h::STATES as usize;
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {
@@ -195,6 +199,8 @@ impl<'slot> Sched<'slot> {
         // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         maps.refusals.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
+        let least = maps.life_marks.max_entries();
+        maps.life_marks.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 14).max(least)))?;
         let least = maps.titles.max_entries();
         maps.titles.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 15).max(least)))?;
         open.progs.data_came.set_autoload(layout.tells_ready);
@@ -310,6 +316,7 @@ impl<'slot> Sched<'slot> {
             self.skel.links.file_tried = Some(progs.file_tried.attach()?);
         }
         self.skel.links.executed = Some(progs.executed.attach()?);
+        self.skel.links.ending = Some(progs.ending.attach()?);
         Ok(())
     }
 

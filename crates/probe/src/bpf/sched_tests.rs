@@ -368,7 +368,12 @@ fn root_tasks_without_a_place_are_counted_and_followed_tasks_have_one() {
     };
     let end = tasks();
     let (seen, _) = sched.finish().unwrap();
-    let rows = crate::task_table::tasks(&end, &end, &seen, 50_000_000);
+    let rows = crate::task_table::tasks(
+        &end,
+        &end,
+        &seen,
+        crate::span_table::Window { start_ns: 0, ns: 50_000_000 },
+    );
     let unseen = |pid: u32| rows.iter().find(|row| row.pid == pid).unwrap().unseen;
     assert!(!unseen(followed.0), "a followed task has a place");
     assert_eq!(others.iter().filter(|child| unseen(child.0)).count(), 2, "four tasks, two places");

@@ -3,8 +3,8 @@
 
 use super::probe::Entry;
 use crate::bpf::{
-    blkio, calls, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu, stall,
-    work,
+    blkio, calls, churn, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu,
+    stall, work,
 };
 
 /// In the order in which they start and return results.
@@ -23,6 +23,7 @@ pub const ALL: &[Entry] = &[
     memory::ENTRY,
     connect::ENTRY,
     failed::ENTRY,
+    churn::ENTRY,
     dma_latency::ENTRY,
 ];
 

@@ -104,7 +104,7 @@ impl Traced {
         let Some(end) = &self.end else { return };
         let none = sched::RawSched::default();
         let seen = self.sched.as_ref().unwrap_or(&none);
-        let tasks = task_table::tasks(&self.start, end, seen, window.ns);
+        let tasks = task_table::tasks(&self.start, end, seen, window);
         missing.extend(task_table::unseen(&tasks).map(MissingNote::from));
         tables.tasks = Some(tasks);
         let cgroups = task_table::cgroups(&self.start, end, files.cgroup_mounts(), host::page_size());

@@ -30,6 +30,11 @@ pub(super) fn count(n: u64) -> String {
     format!("{text:>COUNT$}")
 }
 
+/// How often a second.
+pub(super) fn rate(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:>COUNT$.1}") } else { count(rate as u64) }
+}
+
 /// A count, where counted.
 pub(super) fn count_or_none(n: Option<u64>) -> String {
     n.map_or_else(|| " ".repeat(COUNT), count)

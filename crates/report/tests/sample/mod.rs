@@ -31,6 +31,8 @@ pub fn empty() -> Document {
         chains: Vec::new(),
         locks: Vec::new(),
         works: Vec::new(),
+        jobs: Vec::new(),
+        churn: Vec::new(),
         grace_periods: Vec::new(),
         stalls: Vec::new(),
         pings: None,

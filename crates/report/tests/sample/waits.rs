@@ -1,6 +1,7 @@
 //! What the wait graph may say: chains, a wall time account, locks, system calls.
 
 use whyslow_model::chain::*;
+use whyslow_model::job::{ChurnAccount, JobAccount, JobTimes, Phase, PhaseAccount};
 use whyslow_model::ping::*;
 use whyslow_model::stall::{StallAccount, StallCulprit, StallKind};
 use whyslow_model::timeline::LockKind;
@@ -464,6 +465,7 @@ pub fn watched() -> Document {
     doc.chains.truncate(2);
     (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
     (doc.works, doc.grace_periods) = (works(), grace_periods());
+    (doc.jobs, doc.churn) = (jobs(), churn());
     doc.stalls = stalls();
     doc.pings = Some(pings());
     doc.missing = vec![Missing::not_recorded("user stacks").into()];
@@ -474,6 +476,81 @@ pub fn watched() -> Document {
 fn work_times(count: u64, total: f64, worst: f64, times: &[(f64, u64)]) -> WorkTimes {
     let times = times.iter().map(|&(below, count)| TimeRange { below: s(below), count }).collect();
     WorkTimes { count, total: s(total), worst: s(worst), times }
+}
+
+/// A judge whose jobs wait before and after their program.
+pub fn jobs() -> Vec<JobAccount> {
+    let times = |total, half, most, worst| JobTimes {
+        total: s(total),
+        half: s(half),
+        most: s(most),
+        worst: s(worst),
+    };
+    let phase = |phase, cpu, ready, waited, waits| PhaseAccount {
+        phase,
+        cpu: s(cpu),
+        ready: s(ready),
+        waited: s(waited),
+        waits,
+    };
+    let wait = |what: &str, count, total, worst| InnerWait {
+        what: what.into(),
+        count,
+        total: s(total),
+        worst: s(worst),
+    };
+    let judged = JobAccount {
+        starter: "judged".into(),
+        starters: 1,
+        tgid: 812,
+        command: "runguard".into(),
+        count: 65,
+        rate: 6.5,
+        open: 3,
+        processes: 130,
+        wall: times(29.3, 0.45, 0.98, 0.98),
+        cpu: times(1.4, 0.021, 0.024, 0.024),
+        phases: vec![
+            phase(Phase::SetUp, 0.2, 0.1, 18.4, vec![wait("mutex cgroup_mutex", 61, 18.1, 0.4)]),
+            phase(Phase::Program, 1.1, 0.3, 0.0, Vec::new()),
+            phase(Phase::Teardown, 0.1, 0.0, 9.1, vec![wait("mutex cgroup_mutex", 58, 9.0, 0.38)]),
+        ],
+        known: 130,
+    };
+    let cron = JobAccount {
+        starter: String::new(),
+        starters: 3,
+        tgid: 0,
+        command: "true".into(),
+        count: 1_234,
+        rate: 123.4,
+        open: 0,
+        processes: 1_234,
+        wall: times(1.2, 0.001, 0.002, 0.01),
+        cpu: times(0.9, 0.0007, 0.001, 0.002),
+        phases: Vec::new(),
+        known: 0,
+    };
+    vec![judged, cron]
+}
+
+/// What that judge makes, and a process that makes namespaces of two kinds.
+pub fn churn() -> Vec<ChurnAccount> {
+    let row = |starter: &str, what: &str, count, waited: Option<f64>, worst| ChurnAccount {
+        starter: starter.into(),
+        starters: 1,
+        tgid: 812,
+        what: what.into(),
+        count,
+        rate: count as f64 / 10.0,
+        waited: waited.map(s),
+        worst: s(worst),
+    };
+    vec![
+        row("sandbox", "IPC namespaces made", 2_500, None, 0.0),
+        row("judged", "cgroups made", 65, Some(18.1), 0.4),
+        row("judged", "mounts made", 6, Some(0.0), 0.0),
+    ]
 }
 
 /// Grace periods one by one, and a workqueue that runs one item at a time.

@@ -9,7 +9,7 @@ use whyslow_model::wait::WaitTarget;
 use whyslow_model::work::WorkAccount;
 use whyslow_model::{Account, Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, json, json_line, locks, pings, stalls, text, work};
+use whyslow_report::{Style, chains, jobs, json, json_line, locks, pings, stalls, text, work};
 
 const SHORT: Style = Style { colour: false, verbose: false, columns: None };
 const LONG: Style = Style { colour: false, verbose: true, columns: None };
@@ -75,6 +75,24 @@ fn work_that_is_put_off_is_told_with_what_it_waited_for() {
     let quiet = work(&sample::empty(), &SHORT);
     assert!(quiet.contains("\nNo work item ran, and no thread waited for RCU.\n"), "{quiet}");
     let blind = work(&sample::unseen(), &SHORT);
+    assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
+}
+
+#[test]
+fn jobs_are_told_by_phase_with_what_they_make() {
+    let doc = Document { jobs: waits::jobs(), churn: waits::churn(), ..sample::empty() };
+    same(&jobs(&doc, &SHORT), "jobs.txt");
+    let only_churn = jobs(&Document { jobs: Vec::new(), ..doc }, &SHORT);
+    assert!(
+        only_churn.contains("\nNo process ended three jobs.\n") && only_churn.contains("cgroups made"),
+        "{only_churn}"
+    );
+    let quiet = jobs(&sample::empty(), &SHORT);
+    assert!(
+        quiet.contains("\nNo process ended three jobs, and none made a cgroup or a namespace.\n"),
+        "{quiet}"
+    );
+    let blind = jobs(&sample::unseen(), &SHORT);
     assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
 }
 

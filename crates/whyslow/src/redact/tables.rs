@@ -40,6 +40,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         irq_latencies: _,
         stalls,
         stat_reads,
+        churn,
         pings: _,
         spins,
         groups,
@@ -102,6 +103,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         row.comm = words.comm(&row.comm);
         row.path = row.path.take().map(|path| words.path(&path));
     }
+    churn.iter_mut().flatten().for_each(|row| row.comm = words.comm(&row.comm));
     for row in spins.iter_mut().flatten() {
         // The place and the module name the program. The code itself stays: the rule judges the loop by it.
         (row.place, row.module) = (words.function(&row.place), words.path(&row.module));

@@ -73,6 +73,7 @@ tables! {
     irq_latencies Later,
     stalls Later,
     stat_reads Later,
+    churn Later,
     pings Later,
 }
 

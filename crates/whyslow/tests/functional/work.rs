@@ -15,14 +15,14 @@ use whyslow_faults::leftovers::Owner;
 use super::exam::{document, status, text, whyslow};
 
 /// A cgroup of this test in each hierarchy; those in it go with it.
-struct Parent(Group);
+pub(super) struct Parent(Group);
 
 impl Parent {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Parent(Group::make(&Hierarchies::here().unwrap(), &format!("/{}", Owner::me().name())).unwrap())
     }
 
-    fn dir(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.0.procs_files()[0].parent().unwrap().to_owned()
     }
 }
@@ -51,8 +51,12 @@ fn use_up_an_ipc_namespace() {
 
 /// What whyslow says of a window that began before `load`, and ended after it.
 fn looked_at(load: impl FnOnce()) -> Value {
+    looked_at_by("work", load)
+}
+
+pub(super) fn looked_at_by(verb: &str, load: impl FnOnce()) -> Value {
     let mut command = whyslow();
-    command.args(["work", "--for", "3s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args([verb, "--for", "3s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut progress = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -74,7 +78,7 @@ fn work<'d>(document: &'d Value, function: &str) -> &'d Value {
     of_function.next().unwrap_or_else(|| panic!("no {function} in {}", document["works"]))
 }
 
-fn number(value: &Value) -> f64 {
+pub(super) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
@@ -126,7 +130,9 @@ fn root_a_recording_is_read_later_with_the_same_numbers() {
     assert_eq!(status(&recorded), 0, "{}", text(&recorded.stderr));
     let report = whyslow().args(["report", file, "--json"]).output().unwrap();
     let all = document(&text(&report.stdout));
-    for (verb, list) in [("work", "works"), ("locks", "locks"), ("chains", "chains")] {
+    for (verb, list) in
+        [("work", "works"), ("jobs", "jobs"), ("jobs", "churn"), ("locks", "locks"), ("chains", "chains")]
+    {
         let output = whyslow().args([verb, "--input", file, "--json"]).output().unwrap();
         let listed = &document(&text(&output.stdout))[list];
         assert_eq!(listed, &all[list], "{verb}: {}", text(&output.stderr));

@@ -14,13 +14,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("it prints UTF-8")
 }
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "exam",
     "run",
     "attach",
     "chains",
     "locks",
     "work",
+    "jobs",
     "net",
     "cpu",
     "record",

@@ -39,6 +39,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         irq_latencies: _,
         stalls,
         stat_reads,
+        churn,
         pings: _,
         spins,
     } = tables;
@@ -94,6 +95,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
     cross_calls.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     late_timers.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     gaps.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
+    churn.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     stat_reads.iter_mut().flatten().for_each(|row| {
         rows.one(&mut row.comm);
         rows.one(&mut row.folder);
@@ -256,6 +258,7 @@ pub fn a_row_of_each() -> Tables {
             file: "memory.stat".into(),
             ..StatRead::default()
         }]),
+        churn: Some(vec![Churn { what: "cgroups made".into(), ..Churn::default() }]),
         pings: Some(vec![Ping { answer: "reply".into(), error: Some("EPERM".into()), ..Ping::default() }]),
         spins: Some(vec![Spin::default()]),
     }

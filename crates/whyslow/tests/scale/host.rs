@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use whyslow_faults::Draw;
+use whyslow_model::churn::ChurnKind;
 use whyslow_model::table::{
-    Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
-    Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task, Wait, Work,
+    Cgroup, CgroupCpu, CgroupMemory, Churn, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer,
+    Listener, Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task,
+    Wait, Work,
 };
 use whyslow_model::timeline::{
     Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
@@ -468,10 +470,16 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
         stalls: Some((0..size.cpus * 20).map(|i| stall(i % size.cpus.max(1), some(draw), draw)).collect()),
         stat_reads: Some((0..size.cpus * 8).map(|_| stat_read(some(draw), draw)).collect()),
+        churn: Some((0..size.cpus * 8).map(|_| churn(some(draw), draw)).collect()),
         pings: Some((0..size.cpus * 100).map(|i| ping(i.into(), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
     }
+}
+
+fn churn(tgid: u32, draw: &mut Draw) -> Churn {
+    let what = draw.pick(ChurnKind::ALL).word().to_owned();
+    Churn { tgid, what, count: draw.between(1, 9_000), ..Churn::default() }
 }
 
 /// Each answer in a hundred is late, and one in a hundred is lost.

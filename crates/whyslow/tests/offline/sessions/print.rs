@@ -10,7 +10,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::shell::quoted;
 use whyslow_model::{Document, Recording};
-use whyslow_report::{Style, chains, cpus, locks, pings, text, work};
+use whyslow_report::{Style, chains, cpus, jobs, locks, pings, text, work};
 
 use crate::sessions::block::{Block, Source};
 
@@ -72,6 +72,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
         "chains" => chains,
         "locks" => locks,
         "work" => work,
+        "jobs" => jobs,
         "cpu" => cpus,
         "net" => pings,
         "exam" | "run" | "attach" | "report" => text,

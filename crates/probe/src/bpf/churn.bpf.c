@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How many cgroups and namespaces are made, by which process tree? Calls that need the end of a system call (unshare, setns, mount, umount)
+ * are counted by the probe that sees each end (failed.bpf.c).
+ */
+#include "kernel.bpf.h"
+
+/* Our own process. */
+const volatile __u32 own_tgid = 0;
+/* When the window begins. */
+__u64 began;
+
+#include "churn.bpf.h"
+
+/* include/uapi/linux/sched.h: all CLONE_NEW*. */
+#define ANY_NAMESPACE 0x7e020080
+
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(made, struct cgroup *group)
+{
+	return count_churn(CGROUP_MADE);
+}
+
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(removed, struct cgroup *group)
+{
+	return count_churn(CGROUP_REMOVED);
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(joined, struct cgroup *group)
+{
+	return count_churn(CGROUP_JOINED);
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(cloned, struct task_struct *t, unsigned long flags)
+{
+	return flags & ANY_NAMESPACE ? count_namespaces(flags) : 0;
+}

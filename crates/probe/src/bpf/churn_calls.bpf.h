@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Namespaces and mounts that calls make or enter which have no event of their own: for the hook at the end of each system call. */
+#pragma once
+
+#include "churn.bpf.h"
+
+/* include/uapi/linux/mount.h: MS_REMOUNT, MS_MOVE, MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_SHARED. Such a mount() makes none. */
+#define MAKES_NO_MOUNT (0x20 | 0x2000 | 0x20000 | 0x40000 | 0x80000 | 0x100000)
+
+/* Calls that churn where they succeed (arch/x86/entry/syscalls/syscall_64.tbl). */
+static __always_inline bool may_churn(__u64 call)
+{
+	return call == 165 || call == 166 || call == 272 || call == 308 || call == 429;
+}
+
+static __noinline int count_call(__u64 call, __u64 first, __u64 fourth)
+{
+	switch (call) {
+	case 165: /* mount */
+		return fourth & MAKES_NO_MOUNT ? 0 : count_churn(MOUNTED);
+	case 429: /* move_mount */
+		return count_churn(MOUNTED);
+	case 166: /* umount2 */
+		return count_churn(UNMOUNTED);
+	case 308: /* setns */
+		return count_churn(NAMESPACE_JOINED);
+	case 272: /* unshare */
+		return count_namespaces(first);
+	}
+	return 0;
+}
