@@ -203,8 +203,11 @@ impl<'r> Gaps<'r> {
         Gaps { by_cpu, doubts: doubts.collect() }
     }
 
-    /// The gap that is most of the stall.
+    /// The gap that is most of the stall. Where the waits of several packets are one row, when each of them was is not known.
     fn most_of(&self, stall: &Stall) -> Option<&'r Gap> {
+        if stall.kind == StallKind::Queued.word() && stall.waits != 1 {
+            return None;
+        }
         let begin = stall.at_ns.saturating_sub(stall.ns);
         let gaps = self.by_cpu.get(&stall.cpu)?;
         let (from, to) = (

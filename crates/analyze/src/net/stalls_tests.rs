@@ -107,6 +107,20 @@ fn thread_at_the_end_of_the_gap_kept_interrupts_off() {
     assert_eq!((other.pid, other.call, other.file), (8, None, None));
 }
 
+/// The row of a queue spans the waits of several packets, and the times between them: a gap within it is not all of these waits.
+#[test]
+fn gap_made_the_wait_of_one_packet_and_not_the_waits_of_several() {
+    let queued = |waits| {
+        let stall = Stall { waits, ..stall(StallKind::Queued, 80, vec![row(9, "agent", 1, &[&READS])]) };
+        let [account] = &told_with(vec![stall], vec![gap(9, 79)])[..] else {
+            panic!("one row is one account")
+        };
+        account.clone()
+    };
+    assert_eq!((queued(1).kind, queued(1).culprit.map(|one| one.pid)), (StallKind::IrqsOff, Some(9)));
+    assert_eq!((queued(2).kind, queued(2).culprit), (StallKind::Queued, None));
+}
+
 #[test]
 fn hypervisor_firmware_and_idle_cpus_accuse_no_thread() {
     let why = |gap: Gap| behind(gap).unknown.unwrap_or_else(|| panic!("a thread was accused"));

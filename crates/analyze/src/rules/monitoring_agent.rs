@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use whyslow_model::stat_read::LONG_READ_NS;
 use whyslow_model::{
     Culprit, Finding, Missing, Probe, RuledOut, Share, Subject, SubjectKind, command, seconds,
 };
@@ -148,12 +147,13 @@ fn apart(f: Finding, reader: &Reader) -> Finding {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let readers = all(ev)?;
     let time = readers.iter().fold(Duration::ZERO, |sum, reader| sum.saturating_add(reader.time()));
-    let longest = readers.iter().flat_map(|reader| reader.by_file.values()).map(|cost| cost.worst).max();
-    let longest = match longest.filter(|_| ev.whole(Probe::StatReads).is_ok()) {
-        Some(longest) if longest >= Duration::from_nanos(LONG_READ_NS) => {
-            format!("; the longest read took {}", seconds(longest))
-        }
-        Some(_) => "; no read was seen to take 10 ms or more".to_owned(),
+    let is_whole = ev.whole(Probe::StatReads).is_ok();
+    let costs = || readers.iter().filter(|_| is_whole).flat_map(|reader| reader.by_file.values());
+    // The worst time is an upper bound: a read whose worst is 10 ms may have taken less, and then it is not among the long ones.
+    let longest = costs().filter(|cost| cost.long_reads > 0).map(|cost| cost.worst).max();
+    let longest = match longest {
+        Some(longest) => format!("; the longest read took {}", seconds(longest)),
+        None if costs().next().is_some() => "; no read was seen to take 10 ms or more".to_owned(),
         None => String::new(),
     };
     let evidence = format!(

@@ -159,9 +159,12 @@ fn is_quiet_about_one_slow_read_by_hand_and_about_its_own() {
         evidence.ends_with("took 40 ms of CPU time, all processes together; the longest read took 42 ms"),
         "{evidence}"
     );
-    let short = read(vec![StatRead { worst_ns: 5_000_000, ..reads(9, "/proc/stat", 0, 0) }]);
-    let evidence = rules_out(&short.ev()).unwrap().unwrap().evidence;
-    assert!(evidence.ends_with("; no read was seen to take 10 ms or more"), "{evidence}");
+    // At most 10 ms, and not one that is known to be long.
+    for worst_ns in [5_000_000, 10_400_000] {
+        let short = read(vec![StatRead { worst_ns, ..reads(9, "/proc/stat", 0, 0) }]);
+        let evidence = rules_out(&short.ev()).unwrap().unwrap().evidence;
+        assert!(evidence.ends_with("; no read was seen to take 10 ms or more"), "{evidence}");
+    }
 }
 
 #[test]

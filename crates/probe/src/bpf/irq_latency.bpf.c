@@ -9,6 +9,7 @@
  * Calls that no thread waits for are not counted; neither are wake-ups by call.
  */
 #include "irq_latency.bpf.h"
+#include "irq_gap.bpf.h"
 
 /* Calls under way that we can distinguish: places by hash of the call's data. 512 KiB. */
 #define QUEUED 8192
@@ -98,6 +99,8 @@ const volatile __u64 per_tick = 400;
 const volatile __u64 gap_ns = 1000000;
 /* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
 const volatile __u64 sleeper_function;
+/* The tick: tick_nohz_handler() and its older names. 0: not known. */
+const volatile __u64 tick_function;
 /* From a CPU's run queue to struct kvm_steal_time, which begins with the time taken. 0: not known. */
 const volatile __s64 steal_at;
 /* The window has begun. */
@@ -138,18 +141,12 @@ static __always_inline __s64 stolen_here(struct irqlat_cpu *here)
 	if (bpf_probe_read_kernel(&now, sizeof(now), (void *)here->steal_from) || !now)
 		return -1; /* a hypervisor that reports has taken some since boot */
 	here->stolen = now;
+	here->stolen_from = here->stolen_at;
+	here->stolen_at = bpf_ktime_get_ns();
 	return before ? elapsed(before, now) : -1;
 }
 
-/* All interrupts that fell due in a gap come at its end, and the first one reports it. Calls of other CPUs come before the timer (their vectors
- * are higher) and may have been queued near the end: a timer that comes with them and was due long before tells when the gap began.
- */
-static __always_inline bool is_longer(struct irqlat_cpu *here, __u64 begin, __u64 now)
-{
-	return elapsed(here->reported, now) < gap_ns && begin + gap_ns <= here->reported - here->gap_ns;
-}
-
-static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen)
+static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen, bool is_tick)
 {
 	__u64 id = bpf_get_current_pid_tgid(), begin = now - ns;
 	struct irqlat_cpu *here = irqlat_cpu_at(cpu);
@@ -160,12 +157,15 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	if (!here || !reported)
 		return;
 	again = begin < here->reported;
+	stolen = stolen_since(stolen, here->stolen_from, begin);
 	if (again) {
-		if (!is_longer(here, begin, now))
+		struct irqlat_told told = { .at = here->reported, .ns = here->gap_ns, .woke = here->woke };
+
+		if (!gap_is_longer(&told, is_tick, begin, now, gap_ns))
 			return;
 		now = here->reported;
 		ns = now - begin;
-		stolen = stolen < 0 || here->gap_stolen < 0 ? -1 : stolen + here->gap_stolen;
+		stolen = stolen_of_both(here->gap_stolen, stolen);
 	}
 	here->gap_ns = ns;
 	here->gap_stolen = stolen;
@@ -232,6 +232,7 @@ int BPF_PROG(expired, struct hrtimer *timer)
 	__s64 now = 0, ns, stolen;
 	__u64 mono, gap;
 	struct irqlat_cpu *here;
+	bool is_tick;
 
 	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), second_argument(ctx)))
 		return 0;
@@ -261,10 +262,11 @@ int BPF_PROG(expired, struct hrtimer *timer)
 		/* A timer that is set for a time in the past comes at once (clockevents_program_event, force): no interrupt was kept out
 		 * before the last one.
 		 */
-		if (gap > (__u64)ns)
+		is_tick = tick_function && key.function == tick_function;
+		if (gap > (__u64)ns || is_tick)
 			gap = ns;
 		if (gap >= gap_ns)
-			note_gap(ctx, mono, gap, cpu, key.state, stolen);
+			note_gap(ctx, mono, gap, cpu, key.state, stolen, is_tick);
 	}
 	/* Timers that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
 	if (key.state != RUNS && here->counted++)
@@ -350,6 +352,6 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
 	here = irqlat_cpu_at(key.cpu);
 	if (ns >= gap_ns && here)
-		note_gap(ctx, now, ns, key.cpu, q->state, stolen_here(here));
+		note_gap(ctx, now, ns, key.cpu, q->state, stolen_here(here), false);
 	return 0;
 }

@@ -46,6 +46,8 @@ struct irqlat_cpu {
 	__u64 counted;   /* timers that showed how late the CPU woke */
 	__u64 steal_from; /* where the hypervisor writes the time that it took from this CPU */
 	__u64 stolen;     /* its value when it was last read */
+	__u64 stolen_at;  /* when that was */
+	__u64 stolen_from; /* when it was read before */
 	__u64 gap_ns; /* how long the last reported gap was */
 	__s64 gap_stolen; /* of it the hypervisor took so much; -1: not reported */
 	__u64 timer;  /* when the last timer came */

@@ -62,6 +62,9 @@ pub struct Kernel {
     pub steal_at: Option<i64>,
 }
 
+/// The function of the tick's timer, the newest name first: since 6.9, in 6.8, before.
+const TICK: [&str; 3] = ["tick_nohz_handler", "tick_nohz_highres_handler", "tick_sched_timer"];
+
 impl Kernel {
     /// From the kernel's types.
     #[must_use]
@@ -121,6 +124,7 @@ impl<'slot> IrqLatency<'slot> {
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.steal_at = steal_at.unwrap_or(0);
             rodata.sleeper_function = symbols.address("hrtimer_wakeup").unwrap_or(0);
+            rodata.tick_function = TICK.iter().find_map(|name| symbols.address(name)).unwrap_or(0);
         }
         let mut skel = open.load()?;
         skel.attach()?;
@@ -273,3 +277,7 @@ fn rows(map: &impl MapCore) -> Result<Vec<(irqlat_key, irqlat_row)>, Missing> {
 #[cfg(test)]
 #[path = "irq_latency_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "irq_gap_tests.rs"]
+mod gap_tests;

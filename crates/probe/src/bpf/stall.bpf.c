@@ -6,7 +6,7 @@
  * waits for the CPU. One poll of the softirq takes long. Or packets wait behind each other, by many polls of which none is long.
  *
  * Nothing here runs for each packet: a raise, an entry and a poll note a time. Stacks are taken by the timers of the CPU itself, as soon as
- * packets have waited for a millisecond. What was no wait of a packet is not told: a run whose first poll has none.
+ * packets have waited for a millisecond. What was no wait of a packet is not told: a run that handles none.
  */
 #include "stall_queue.bpf.h"
 
@@ -39,13 +39,15 @@ int BPF_PROG(raised, unsigned int vector)
 	c->ticks = bpf_jiffies64();
 	c->by_irq = 1;
 	/* To read the count takes as long as all else here: few raises need it. */
-	if (!c->stall.rows && !is_just_behind(irqlat_cpu_at(bpf_get_smp_processor_id()), c->raised))
+	if (!c->stall.rows && !c->pending && !is_just_behind(irqlat_cpu_at(bpf_get_smp_processor_id()), c->raised))
 		return 0;
 	count = preempt_count();
 	c->by_irq = !preempt_count_at || count & IN_IRQ || is_irq_thread();
-	/* Within a run, a long poll's ticks stay. */
-	if (!(count & SERVES_SOFTIRQ))
+	/* Within a run, a long poll's ticks stay, and what waits for a packet of the run. */
+	if (!(count & SERVES_SOFTIRQ)) {
 		c->stall.rows = 0;
+		c->pending &= !preempt_count_at;
+	}
 	return 0;
 }
 
@@ -125,9 +127,8 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 	if (!c || !c->polls)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (c->pending && work > 0)
+	if (c->pending && stall_is_told(&c->pending, work, !preempt_count_at || serves_softirq()))
 		tell(c, now);
-	c->pending = 0;
 	if (elapsed(c->polls, now) >= stall_ns && work > 0 && counting && serves_softirq()) {
 		note(ctx, c, STALL_POLL, c->polls, now);
 		tell(c, now);
@@ -153,10 +154,12 @@ int BPF_PROG(ticked)
 	if (!c || !(since = c->raised ?: c->polls))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (c->mark && polls_seen && elapsed(c->mark, now) >= stall_ns)
+	if (c->watch.mark && polls_seen && elapsed(c->watch.mark, now) >= stall_ns)
 		look(ctx, &c->queue, now);
 	if (elapsed(since, now) < WATCHED_FROM)
 		return 0;
+	if (c->pending && preempt_count_at && !serves_softirq())
+		c->pending = 0;
 	/* The run has ended, and this is the first timer since. */
 	if (!c->raised && !serves_softirq())
 		c->polls = 0;

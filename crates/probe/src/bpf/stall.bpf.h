@@ -4,6 +4,7 @@
 
 #include "irq_latency.bpf.h"
 #include "call_args.bpf.h"
+#include "stall_turn.bpf.h"
 
 /* Stacks of one stall: the last ones. A power of two. */
 #define SEEN 16
@@ -55,9 +56,7 @@ struct stall_cpu {
 	__u32 by_irq; /* an interrupt raised it */
 	__u32 pending; /* `stall` is told if the run handles a packet */
 	struct stall stall;
-	__u64 mark; /* a packet that came to the queue of the CPU then is watched */
-	__u64 drained; /* the packets that a stall kept back have been handled then */
-	__u64 before; /* packets whose turn is before that of the watched one */
+	struct stall_watch watch;
 	struct stall queue; /* its waits, of a second at most */
 };
 
@@ -212,13 +211,9 @@ static __always_inline void send(struct stall *s)
 	s->rows = 0;
 }
 
-/* Packets that came meanwhile now wait behind each other: that belongs to this stall. A CPU that is busy for less than half of its time has
- * handled them after as long again.
- */
 static __always_inline void tell(struct stall_cpu *c, __u64 now)
 {
-	c->mark = 0;
-	c->drained = now + c->stall.ns;
+	watch_stalled(&c->watch, now, c->stall.ns);
 	send(&c->stall);
 	c->pending = 0;
 }

@@ -185,10 +185,7 @@ fn still_open(cpu: &stall_cpu, number: u32, now: u64) -> Option<stall> {
 
 /// Waits of packets in the queue of this CPU that are no whole row. How long the packet waits whose turn has not come yet is not known.
 fn not_told(cpu: &stall_cpu) -> Option<stall> {
-    let queue = &cpu.queue;
-    let last = (queue.rows.wrapping_sub(1) % SEEN) as usize;
-    let end = queue.seen.get(last).filter(|_| queue.rows > 0).copied().unwrap_or_default();
-    (queue.waits > 0).then_some(stall { end, ..*queue })
+    (cpu.queue.waits > 0).then_some(cpu.queue)
 }
 
 impl Probe for Stalls<'_> {
@@ -242,3 +239,7 @@ impl Probe for Stalls<'_> {
 #[cfg(test)]
 #[path = "stall_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "stall_turn_tests.rs"]
+mod turn_tests;

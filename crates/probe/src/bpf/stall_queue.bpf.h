@@ -9,39 +9,33 @@
 
 #include "stall.bpf.h"
 
-/* Waits of so long are one row: a queue may stand all the time. */
-#define ROW_NS 1000000000ULL
-
-/* The turn of the watched packet came within this poll, which took `work`, as evenly as it took each. Where packets were removed because their
- * device was (flush_backlog), the queue is empty before its turn.
- */
-static __always_inline __u64 its_turn(struct stall_cpu *c, __u64 work, __u64 now)
-{
-	return work >= c->before && work ? c->polls + elapsed(c->polls, now) * c->before / work : now;
-}
-
 static __always_inline void has_waited(void *ctx, struct stall_cpu *c, __u64 turn, __u64 now)
 {
 	struct stall *queue = &c->queue;
-	__u64 ns = elapsed(c->mark, turn);
+	__u64 ns = elapsed(c->watch.mark, turn);
 
 	/* The queue of a CPU that went offline is taken to another (dev_cpu_dead): the mark is old when the CPU comes back. */
-	if (ns >= stall_ns && ns < LATEST && counting) {
-		if (!queue->waits) {
-			queue->kind = STALL_QUEUED;
-			queue->cpu = bpf_get_smp_processor_id();
-			queue->since = c->mark;
-			queue->ns = queue->worst = 0;
-		}
-		queue->waits++;
-		queue->at = turn;
-		queue->ns += ns;
-		worsen(&queue->worst, ns);
+	if (ns < stall_ns || ns >= LATEST || !counting)
+		return;
+	if (!queue->waits) {
+		queue->kind = STALL_QUEUED;
+		queue->cpu = bpf_get_smp_processor_id();
+		queue->since = c->watch.mark;
+		queue->ns = queue->worst = 0;
 	}
+	queue->waits++;
+	queue->at = turn;
+	queue->ns += ns;
+	worsen(&queue->worst, ns);
+	note_seen(ctx, &queue->end, now);
+}
+
+/* A row is sent when the next packet comes, long or short as that one will wait: ticks of its wait are not of this row. */
+static __always_inline void end_row(struct stall *queue, __u64 mark)
+{
 	if (!queue->waits) {
 		queue->rows = 0;
-	} else if (elapsed(queue->since, now) >= ROW_NS && counting) {
-		note_seen(ctx, &queue->end, now);
+	} else if (row_is_over(queue->since, mark)) {
 		send(queue);
 		queue->waits = 0;
 	}
@@ -52,17 +46,14 @@ static __always_inline void has_waited(void *ctx, struct stall_cpu *c, __u64 tur
  */
 static __always_inline void watch_queue(void *ctx, struct stall_cpu *c, struct napi_struct *napi, int work, __u64 now)
 {
-	__u64 queued = packets_queued(napi), handled = work > 0 ? work : 0;
+	__u64 left = packets_queued(napi);
+	__u64 turn = watch_polled(&c->watch, c->polls, now, work > 0 ? work : 0, left);
 
-	if (c->mark && queued && handled < c->before) {
-		c->before -= handled;
+	if (c->watch.mark && !turn)
 		return;
-	}
-	if (c->mark)
-		has_waited(ctx, c, its_turn(c, handled, now), now);
-	c->mark = 0;
-	if (queued && counting && now >= c->drained && serves_softirq()) {
-		c->mark = now;
-		c->before = queued;
-	}
+	if (turn)
+		has_waited(ctx, c, turn, now);
+	c->watch.mark = 0;
+	if (left && counting && serves_softirq() && watch_next(&c->watch, now, left))
+		end_row(&c->queue, now);
 }

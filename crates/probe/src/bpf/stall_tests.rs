@@ -154,8 +154,8 @@ fn root_packets_behind_each_other_wait_in_the_queue_of_their_cpu() {
 fn waits_that_are_no_whole_row_are_told_at_the_end_of_the_window() {
     let mut cpu = waiting();
     assert!(not_told(&cpu).is_none());
-    cpu.queue = stall { waits: 3, ns: 21_000_000, rows: 1, ..stall::default() };
-    cpu.queue.seen[0].pid = 20;
+    cpu.queue = stall { waits: 3, ns: 21_000_000, ..stall::default() };
+    cpu.queue.end.pid = 20;
     let told = not_told(&cpu).unwrap();
     assert_eq!((told.waits, told.ns, told.end.pid), (3, 21_000_000, 20));
 }
