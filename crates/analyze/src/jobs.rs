@@ -1,7 +1,8 @@
 //! Jobs: processes that began in the window, by the process that started them.
 //!
-//! The starter of a process is the first one above it that did not begin in the window, and its job is the process right below that one:
-//! the kernel half counts what is made by the same rule (churn.bpf.h, at_the_top).
+//! The starter of a process is the first one above it that did not begin in the window, and its job is the process right below that one. The
+//! kernel half counts what is made in the same way (churn.bpf.h, at_the_top), but by who is the parent at that moment: of a process whose
+//! creator ended before it did, that is another one.
 
 mod lives;
 mod makers;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use whyslow_model::job::{ChurnAccount, JobAccount, JobTimes};
 use whyslow_model::table::Task;
 
-use self::lives::Lives;
+use self::lives::{Lives, Place, Starter};
 use self::makers::Makers;
 use self::phases::{Owner, Phases};
 use crate::Evidence;
@@ -57,16 +58,17 @@ pub(crate) fn jobs(ev: &Evidence<'_>) -> (Vec<JobAccount>, Vec<ChurnAccount>) {
     let mut owners: Table<u32, Vec<Owner<'_>>> = Table::default();
     let mut names: Table<u32, Rc<str>> = Table::default();
     for task in tasks.iter().filter(|task| is_in_a_job(task)) {
-        let Some((first, starter)) = lives.job_of(ev, task) else { continue };
-        let name = match starter {
-            Some(it) => Rc::clone(names.entry(it.pid).or_insert_with(|| process_names::of_row(it).into())),
-            None => Rc::from(first.parent.as_str()),
+        let Some(Place { first, starter }) = lives.place_of(ev, task) else { continue };
+        let (named, top) = match starter {
+            Starter::Process(it) => (it, it.pid),
+            Starter::OfTheName(it) => (it, 0),
         };
-        let (key, top) = ((name, first.comm.as_str()), starter.map_or(0, |starter| starter.pid));
+        let name = names.entry(named.pid).or_insert_with(|| process_names::of_row(named).into());
+        let key = (Rc::clone(name), first.comm.as_str());
         let jobs = all.entry(key.clone()).or_default();
         jobs.starters.insert(top);
         jobs.add(first, task);
-        if let Some(owner) = Owner::of(task, key, top) {
+        if let Some(owner) = Owner::of(task, key, top).filter(|_| first.ended) {
             owners.entry(task.pid).or_default().push(owner);
         }
     }
@@ -88,16 +90,22 @@ fn is_in_a_job(task: &Task) -> bool {
     task.born && !task.kthread
 }
 
+/// A row of several processes may have no number.
+fn is_process(task: &Task) -> bool {
+    task.tgid == 0 || task.pid == task.tgid
+}
+
 impl<'r> Jobs<'r> {
+    /// Of jobs that still run, only that they do.
     fn add(&mut self, first: &'r Task, task: &'r Task) {
-        let count = task.folded.saturating_add(1);
-        let is_process = task.tgid == 0 || task.pid == task.tgid;
-        if is_process && task.ended {
-            self.processes = self.processes.saturating_add(count);
+        if first.ended {
+            if is_process(task) && task.ended {
+                self.processes = self.processes.saturating_add(task.folded.saturating_add(1));
+            }
+            self.phases.add(task);
         }
-        self.phases.add(task);
         if task.folded > 0 {
-            if is_process {
+            if std::ptr::eq(first, task) {
                 self.folded.push(task);
             }
             return;

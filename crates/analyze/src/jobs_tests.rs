@@ -9,6 +9,24 @@ use crate::evidence::fixture::Fixture;
 const MS: u64 = 1_000_000;
 const RUNNER: u32 = 10;
 const RMDIR: u32 = 84;
+const CLONE: u32 = 56;
+const WAIT4: u32 = 61;
+const IN_CGROUP: u32 = 1;
+const STACKS: [&[&str]; 5] = [
+    &[
+        "schedule",
+        "__mutex_lock",
+        "cgroup_kn_lock_live",
+        "cgroup_rmdir",
+        "kernfs_iop_rmdir",
+        "vfs_rmdir",
+        "do_rmdir",
+    ],
+    &["schedule", "do_wait", "kernel_wait4"],
+    &["schedule", "wait_on_buffer", "ext4_rmdir", "vfs_rmdir", "do_rmdir"],
+    &["schedule", "down_write", "do_rmdir"],
+    &["schedule", "down_write", "create_new_namespaces", "copy_process", "kernel_clone"],
+];
 
 /// A process that is older than the window.
 fn runner() -> Task {
@@ -50,7 +68,7 @@ fn wait(pid: u32, syscall: u32, from: u64, ms: u64) -> Span {
         woken_ns: (from + ms) * MS,
         to_ns: (from + ms) * MS,
         state: State::Blocked,
-        stack: Some(1),
+        stack: Some(IN_CGROUP),
         sampled_wait_ns: ms * MS,
         syscall: Some(syscall),
         ..Span::default()
@@ -62,12 +80,14 @@ fn made(what: ChurnKind, count: u64) -> Churn {
 }
 
 fn of(tasks: Vec<Task>, spans: Vec<Span>, churn: Vec<Churn>) -> (Vec<JobAccount>, Vec<ChurnAccount>) {
-    let stack = ["schedule", "__mutex_lock", "cgroup_kn_lock_live", "cgroup_rmdir", "do_rmdir"];
-    let stack = Stack { id: 1, kernel: stack.map(str::to_owned).to_vec(), user: Vec::new() };
+    let stacks = STACKS.iter().zip(1..).map(|(stack, id)| {
+        let kernel = stack.iter().map(|frame| (*frame).to_owned()).collect();
+        Stack { id, kernel, user: Vec::new() }
+    });
     let fixture = Fixture::second().with(|tables| {
         tables.tasks = Some(tasks);
         tables.spans = Some(spans);
-        tables.stacks = Some(vec![stack]);
+        tables.stacks = Some(stacks.collect());
         tables.churn = Some(churn);
     });
     jobs(&fixture.ev())
@@ -143,8 +163,12 @@ fn jobs_that_still_run_count_as_open_and_have_no_length() {
     let mut tasks = three();
     let open = Task { ended: false, phases: None, ..job(40, RUNNER, "wrap", 500, [1, 400, 0]) };
     tasks.push(open);
-    let (jobs, _) = of(tasks, Vec::new(), Vec::new());
+    tasks.push(job(41, 40, "prog", 500, [1, 100, 0]));
+    let waits = vec![wait(41, 0, 520, 50)];
+    let (jobs, _) = of(tasks, waits, Vec::new());
     assert_eq!((jobs[0].count, jobs[0].open, jobs[0].wall.worst.as_millis()), (3, 1, 90));
+    assert_eq!((jobs[0].processes, waited(&jobs[0], Phase::Program)), (6, 360), "of those that ended");
+    assert!(jobs[0].phases.iter().all(|phase| phase.waits.is_empty()), "{jobs:?}");
 }
 
 #[test]
@@ -157,8 +181,40 @@ fn tasks_that_are_reported_together_count_with_their_mean() {
         creator: 0,
         ..job(0, RUNNER, "true", 0, [10, 20, 0])
     };
-    let (jobs, _) = of(vec![runner(), folded], Vec::new(), Vec::new());
+    let (jobs, _) = of(vec![runner(), folded.clone()], Vec::new(), Vec::new());
     assert_eq!((jobs[0].count, jobs[0].wall.half.as_millis(), jobs[0].wall.total.as_millis()), (10, 3, 30));
+    // Their starters are known by name only.
+    let of_several = Task { ppid: 0, ..folded };
+    let (jobs, _) = of(vec![runner(), of_several.clone()], Vec::new(), Vec::new());
+    assert_eq!((jobs[0].count, jobs[0].starter.as_str(), jobs[0].tgid), (10, "runner", 0));
+    let young = Task { comm: "runner".into(), ..job(70, 1, "", 0, [1, 1, 1]) };
+    assert_eq!(
+        of(vec![runner(), young, of_several], Vec::new(), Vec::new()).0,
+        [],
+        "it may be of the young one"
+    );
+}
+
+/// Nine processes that the program of a job started, in one row.
+#[test]
+fn processes_of_a_job_that_are_reported_together_are_no_jobs() {
+    let inner = |ppid| Task {
+        folded: 8,
+        pid: 0,
+        tgid: 0,
+        creator: 0,
+        begun_ns: 0,
+        parent: "prog".into(),
+        ..job(0, ppid, "true", 0, [1, 2, 0])
+    };
+    let mut tasks = three();
+    tasks.push(inner(30));
+    let (jobs, _) = of(tasks, Vec::new(), Vec::new());
+    assert_eq!((jobs.len(), jobs[0].count, jobs[0].processes), (1, 3, 15), "{jobs:?}");
+    let mut tasks = three();
+    tasks.push(inner(99));
+    let (jobs, _) = of(tasks, Vec::new(), Vec::new());
+    assert_eq!((jobs.len(), jobs[0].count), (1, 3), "its parent has no row: {jobs:?}");
 }
 
 #[test]
@@ -173,9 +229,17 @@ fn a_wait_stands_in_the_phase_in_which_it_was() {
 #[test]
 fn a_wait_of_the_wrapper_for_its_child_is_the_childs_time() {
     let (without, _) = of(three(), Vec::new(), Vec::new());
-    let (with, _) = of(three(), vec![wait(20, 61, 20, 50)], Vec::new());
+    let for_child = || Span { stack: Some(2), ..wait(20, WAIT4, 20, 50) };
+    let (with, _) = of(three(), vec![for_child()], Vec::new());
     assert_eq!(waited(&without[0], Phase::Program) - waited(&with[0], Phase::Program), 50);
     assert!(with[0].phases.iter().all(|phase| phase.waits.is_empty()));
+    let vforks = Span { stack: None, ..wait(20, 58, 20, 50) };
+    assert_eq!(waited(&of(three(), vec![vforks], Vec::new()).0[0], Phase::Program), 310);
+    // Killed in wait4: the call stays in its registers.
+    let mut tasks = three();
+    tasks[1] = job(20, RUNNER, "wrap", 0, [10, 20, 60]);
+    let killed = Span { at_ns: 35 * MS, ..for_child() };
+    assert_eq!(waited(&of(tasks, vec![killed], Vec::new()).0[0], Phase::Teardown), 75);
 }
 
 #[test]
@@ -186,6 +250,29 @@ fn a_call_that_removes_a_cgroup_is_teardown_where_the_tree_removes_cgroups() {
     let both = |jobs: &[JobAccount]| [Phase::Program, Phase::Teardown].map(|phase| waited(&jobs[0], phase));
     assert_eq!((both(&before), both(&jobs)), ([360, 15], [345, 30]));
     assert_eq!((churn[0].waited.unwrap().as_millis(), churn[0].worst.as_millis()), (15, 15));
+}
+
+#[test]
+fn a_call_that_removes_another_folder_is_no_teardown() {
+    let teardown = |stack| {
+        let span = Span { stack, ..wait(20, RMDIR, 70, 15) };
+        waited(&of(three(), vec![span], vec![made(ChurnKind::CgroupRemoved, 3)]).0[0], Phase::Teardown)
+    };
+    assert_eq!(
+        [Some(3), Some(4), None].map(teardown),
+        [15, 30, 30],
+        "a file system, the folder's lock, not known"
+    );
+}
+
+#[test]
+fn a_clone_that_waits_for_namespaces_is_set_up() {
+    let counts = |stack| {
+        let span = Span { stack: Some(stack), ..wait(20, CLONE, 20, 50) };
+        let (jobs, churn) = of(three(), vec![span], vec![made(ChurnKind::IpcNamespace, 3)]);
+        (waited(&jobs[0], Phase::SetUp), churn[0].waited.map(|it| it.as_millis()))
+    };
+    assert_eq!((counts(5), counts(1)), ((95, Some(50)), (45, Some(0))));
 }
 
 #[test]
@@ -213,7 +300,12 @@ fn rate_is_of_the_time_in_which_calls_were_counted() {
     let (_, churn) = of(three(), Vec::new(), vec![away, made(ChurnKind::CgroupMade, 3)]);
     assert_eq!(churn.iter().map(|row| row.rate.round() as u64).collect::<Vec<_>>(), [120, 3]);
     let all_away = Churn { away_ns: u64::MAX, ..made(ChurnKind::Mounted, 30) };
-    assert!(of(three(), Vec::new(), vec![all_away]).1[0].rate.is_finite());
+    assert_eq!(of(three(), Vec::new(), vec![all_away]).1[0].rate.round() as u64, 600);
+    // Both halves count namespaces.
+    let cloned = made(ChurnKind::IpcNamespace, 10);
+    let unshared = Churn { away_ns: 500 * MS, ..cloned.clone() };
+    let (_, both) = of(three(), Vec::new(), vec![cloned, unshared]);
+    assert_eq!((both.len(), both[0].count, both[0].rate.round() as u64), (1, 20, 30));
 }
 
 #[test]

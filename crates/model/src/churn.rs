@@ -39,7 +39,7 @@ words! {
     }
 }
 
-/// How often the processes of one tree did it: a row of the table `churn`.
+/// How often the processes of one tree did it: a row of the table `churn`. Namespaces have one for clone(2) and one for unshare(2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Churn {

@@ -9,6 +9,7 @@ use whyslow_model::timeline::StateTimes;
 use whyslow_model::{Missing, counted, table};
 
 use crate::bpf::constants::tasks_c;
+use crate::bpf::exits;
 use crate::bpf::sched::{self, sched_exit, sched_slot};
 use crate::bpf::tasks::{CONTROLLERS, Snapshot, tasks_cgroup, tasks_one};
 use crate::bpf::text;
@@ -257,8 +258,12 @@ fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     row.rest_rest = slot.rest_rest;
 }
 
-/// What its time went to before its program and after it; nothing where its end was not seen to begin.
+/// What its time went to before its program and after it; nothing where its end was not seen to begin, and where it executed a program and
+/// the mark of that has made room for others.
 fn phases(exit: &sched_exit, window: Window) -> Option<Phases> {
+    if exit.flags & exits::NEVER_EXECUTED == 0 && exit.executed[sched::NONE] == 0 {
+        return None;
+    }
     let at =
         |mark: &[u64; sched::STATES]| Some(mark[sched::NONE]).filter(|at| *at != 0).map(|at| window.at(at));
     let times = |of: &dyn Fn(usize) -> u64| StateTimes {
@@ -436,6 +441,17 @@ mod tests {
         assert_eq!(cpu_list(&[u64::MAX, 1], 128), "0-64");
         assert_eq!(cpu_list(&[u64::MAX, 1], 2), "0-1");
         assert_eq!(cpu_list(&[0], 4096), "");
+    }
+
+    #[test]
+    fn a_mark_that_made_room_is_not_told_as_no_set_up() {
+        let mut exit = sched_exit { flags: 0, ..sched_exit::default() };
+        (exit.ending[sched::NONE], exit.executed[sched::NONE]) = (90, 20);
+        assert_eq!(phases(&exit, WINDOW).and_then(|it| it.executed_at_ns), Some(20));
+        exit.executed[sched::NONE] = 0;
+        assert_eq!(phases(&exit, WINDOW), None);
+        exit.flags = exits::NEVER_EXECUTED;
+        assert_eq!(phases(&exit, WINDOW).map(|it| it.executed_at_ns), Some(None));
     }
 
     #[test]

@@ -112,11 +112,7 @@ pub fn jobs(document: &Document, style: &Style) -> String {
     match (document.jobs.first(), document.churn.is_empty()) {
         (Some(most), _) => page.tell("", 0, &format!("{}.", job::headline(most)), Ink::Cause),
         (None, false) => page.say("", "No process ended three jobs.", Ink::Plain),
-        (None, true) => nothing(
-            &mut page,
-            document,
-            "No process ended three jobs, and none made a cgroup or a namespace.",
-        ),
+        (None, true) => nothing(&mut page, document, job::none(document)),
     }
     job::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);

@@ -16,14 +16,23 @@ use crate::process_names;
 const LISTED: usize = 100;
 
 /// Calls that make or remove one kind of thing (arch/x86/entry/syscalls/syscall_64.tbl).
-const CALLS: [(ChurnKind, &[u32]); 4] = [
+const CALLS: [(ChurnKind, &[u32]); 5] = [
     (ChurnKind::CgroupMade, &[83, 258]),    // mkdir, mkdirat
     (ChurnKind::CgroupRemoved, &[84, 263]), // rmdir, unlinkat
     (ChurnKind::Mounted, &[165, 429]),      // mount, move_mount
     (ChurnKind::Unmounted, &[166]),         // umount2
+    (ChurnKind::NamespaceJoined, &[308]),   // setns
 ];
 /// unshare: all kinds of namespaces.
 const UNSHARE: u32 = 272;
+/// clone, clone3: namespaces where these functions are in the stack (kernel/nsproxy.c, kernel/user_namespace.c).
+const CLONES: [u32; 2] = [56, 435];
+const MAKES_NAMESPACES: [&str; 3] = ["copy_namespaces", "create_new_namespaces", "create_user_ns"];
+/// Where the VFS is in a file system, or removes a plain file: a wait below these is one for a cgroup only in functions of cgroups.
+const BELOW_VFS: [&str; 4] = ["vfs_mkdir", "vfs_rmdir", "vfs_unlink", "do_unlinkat"];
+const OF_CGROUPS: [&str; 2] = ["cgroup", "kernfs"];
+/// The hook of failing calls is attached for a twentieth of the time, where calls are many.
+const LEAST_PART: u32 = 20;
 /// Parts of names of functions by which a write moves a task into a cgroup (kernel/cgroup: cgroup_procs_write, __cgroup1_procs_write).
 const JOINS: [&str; 3] = ["procs_write", "tasks_write", "threads_write"];
 
@@ -78,14 +87,18 @@ impl<'r> Makers<'r> {
         if call == UNSHARE && maker.rows.iter().any(|row| is_namespace(&row.what)) {
             return Some(Act::Namespaces);
         }
+        let stack = ev.stacks().kernel(span.stack);
+        let passes = |parts: &[&str]| stack.iter().any(|frame| parts.iter().any(|part| frame.contains(part)));
+        if CLONES.contains(&call) && passes(&MAKES_NAMESPACES) {
+            return Some(Act::Namespaces);
+        }
         let of = |(kind, calls): &&(ChurnKind, &[u32])| calls.contains(&call) && did(*kind);
         if let Some((kind, _)) = CALLS.iter().find(of) {
-            return Some(Act::One(*kind));
+            let is_folder = matches!(kind, ChurnKind::CgroupMade | ChurnKind::CgroupRemoved);
+            let is_elsewhere = is_folder && passes(&BELOW_VFS) && !passes(&OF_CGROUPS);
+            return (!is_elsewhere).then_some(Act::One(*kind));
         }
-        let joins = || {
-            ev.stacks().kernel(span.stack).iter().any(|frame| JOINS.iter().any(|part| frame.contains(part)))
-        };
-        (did(ChurnKind::CgroupJoined) && joins()).then_some(Act::One(ChurnKind::CgroupJoined))
+        (did(ChurnKind::CgroupJoined) && passes(&JOINS)).then_some(Act::One(ChurnKind::CgroupJoined))
     }
 
     /// A thread of the tree waited in such a call.
@@ -138,7 +151,7 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, row: &Churn, (waited, worst): (Option<u64>, u64), window: Duration) {
-        let counted = window.saturating_sub(Duration::from_nanos(row.away_ns));
+        let counted = window.saturating_sub(Duration::from_nanos(row.away_ns)).max(window / LEAST_PART);
         self.count = self.count.saturating_add(row.count);
         self.rate += row.count as f64 / counted.as_secs_f64().max(1e-9);
         self.waited_ns = self.waited_ns.saturating_add(waited.unwrap_or(0));

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::job::{Phase, PhaseAccount};
-use whyslow_model::syscall::{WAIT4, WAITID};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Span, State, StateTimes};
+use whyslow_model::wait::Reason;
 use whyslow_model::work::InnerWait;
 
 use super::makers::{Act, Makers};
 use super::{Jobs, Key};
 use crate::Evidence;
 use crate::hashing::Table;
+use crate::wait_reasons;
 use crate::works::what;
 
 /// What jobs waited for in one phase: the costliest few are nearly all of it.
@@ -89,7 +90,7 @@ impl Phases {
 
     /// A wait whose time is in the sums of `own`, and belongs to `phase`.
     fn wait(&mut self, ev: &Evidence<'_>, span: &Span, own: Phase, phase: Phase, length: u64) {
-        let is_for_a_child = waits_for_a_child(span);
+        let is_for_a_child = own != Phase::Teardown && waits_for_a_child(ev, span);
         if is_for_a_child || own != phase {
             let from = self.of(own);
             from.waited_ns = from.waited_ns.saturating_sub(length);
@@ -199,7 +200,7 @@ pub(super) fn add_waits<'r>(
     }
 }
 
-/// The child's own time counts.
-fn waits_for_a_child(span: &Span) -> bool {
-    matches!(span.syscall, Some(WAIT4 | WAITID))
+/// The child's own time counts. A process that is killed in wait4(2) ends with this call in its registers (orig_ax), and waits for others.
+fn waits_for_a_child(ev: &Evidence<'_>, span: &Span) -> bool {
+    matches!(wait_reasons::of(span, ev.stacks()).reason, Reason::Child | Reason::Vfork)
 }

@@ -1,7 +1,6 @@
 //! How many cgroups, namespaces and mounts are made, by which process tree? The kernel half is `churn.bpf.c`, and for calls that have no
 //! event of their own (unshare, setns, mount, umount) `failed.bpf.c`.
 
-use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
@@ -33,7 +32,9 @@ pub const ENTRY: Entry = Entry {
     follows: false,
     shed: &[WHAT],
     of_waits: false,
-    start: |slot, _| Ok(Some(Box::new(Probed::load(slot).map_err(|err| missing(WHAT, &err))?))),
+    start: |slot, _| {
+        Ok(Some(Box::new(Probed::load(slot, std::process::id()).map_err(|err| missing(WHAT, &err))?)))
+    },
 };
 
 /// The loaded probe. Dropping it detaches it from the kernel.
@@ -42,11 +43,12 @@ struct Probed<'slot> {
 }
 
 impl<'slot> Probed<'slot> {
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
+    /// Children of `own` are starters.
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::ChurnSkelBuilder>().open(slot)?;
         map_sizes::apply(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
-            rodata.own_tgid = std::process::id();
+            rodata.own_tgid = own;
         }
         Ok(Self { skel: open.load()? })
     }
@@ -74,8 +76,7 @@ impl Probe for Probed<'_> {
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         self.skel.links = skel::ChurnLinks::default();
-        let rows = rows(&self.skel.maps.churns, 0);
-        ending.tables.churn = Some(merged(ending.tables.churn.take().unwrap_or_default(), rows));
+        ending.tables.churn.get_or_insert_default().extend(rows(&self.skel.maps.churns, 0));
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         Ok(())
     }
@@ -97,23 +98,6 @@ pub(super) fn rows(map: &impl MapCore, away_ns: u64) -> Vec<Churn> {
         })
     });
     counts.collect()
-}
-
-/// Both halves count namespaces: clone here, unshare there. Most often first.
-pub(super) fn merged(one: Vec<Churn>, other: Vec<Churn>) -> Vec<Churn> {
-    let mut all: BTreeMap<(u32, String), Churn> = BTreeMap::new();
-    for row in one.into_iter().chain(other) {
-        let known = all.entry((row.tgid, row.what.clone())).or_insert_with(|| Churn {
-            count: 0,
-            away_ns: 0,
-            ..row.clone()
-        });
-        known.count = known.count.saturating_add(row.count);
-        known.away_ns = known.away_ns.max(row.away_ns);
-    }
-    let mut all: Vec<Churn> = all.into_values().collect();
-    all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.tgid, &a.what).cmp(&(b.tgid, &b.what))));
-    all
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use crate::test_group::Group;
 /// Counts while `load` runs, by both halves: rows of this process.
 fn counted(load: impl FnOnce()) -> Vec<Churn> {
     let (mut slot, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let mut churn = Probed::load(&mut slot).expect("root may load it");
+    let mut churn = Probed::load(&mut slot, 0).expect("root may load it");
     let mut failed = Failed::load(&mut other, 0).expect("root may load it");
     Probe::begin(&mut churn).unwrap();
     Probe::begin(&mut failed).unwrap();
     load();
-    let mut rows = merged(rows(&churn.skel.maps.churns, 0), failed.churn());
+    let mut rows = rows(&churn.skel.maps.churns, 0);
+    rows.extend(failed.churn());
     rows.retain(|row| row.tgid == std::process::id());
     rows
 }
@@ -55,6 +56,92 @@ fn root_namespaces_of_children_count_as_the_older_process_above_them() {
     assert!(rows.iter().all(|row| row.begun_ns > 0 && row.away_ns == 0 && !row.comm.is_empty()), "{rows:?}");
 }
 
+/// A child that does this before it executes.
+fn doing(act: fn() -> libc::c_int) -> Command {
+    let mut command = Command::new("true");
+    // SAFETY: `act` makes system calls only.
+    unsafe {
+        command.pre_exec(move || match act() {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command
+}
+
+/// In a mount namespace of its own: a new mount on /tmp, a change of it, which is none, a copy of it on top, and both removed.
+fn mounts() -> libc::c_int {
+    let (tmp, tmpfs, empty) = (c"/tmp".as_ptr(), c"tmpfs".as_ptr(), c"".as_ptr());
+    let none = std::ptr::null();
+    /// include/uapi/linux/mount.h
+    const OPEN_TREE_CLONE: libc::c_uint = 1;
+    const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+    // SAFETY: the strings live for ever, and no memory is written.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) != 0
+            || libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) != 0
+            || libc::mount(tmpfs, tmp, tmpfs, 0, none.cast()) != 0
+            || libc::mount(none, tmp, none, libc::MS_REMOUNT | libc::MS_NOSUID, none.cast()) != 0
+        {
+            return -1;
+        }
+        let tree = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, tmp, OPEN_TREE_CLONE);
+        let moved =
+            libc::syscall(libc::SYS_move_mount, tree, empty, libc::AT_FDCWD, tmp, MOVE_MOUNT_F_EMPTY_PATH);
+        // A mount that is open is busy.
+        let closed = libc::close(tree as libc::c_int);
+        if tree < 0 || moved != 0 || closed != 0 || libc::umount2(tmp, 0) != 0 {
+            return -1;
+        }
+        libc::umount2(tmp, 0)
+    }
+}
+
+/// Its own UTS namespace, again.
+fn enters() -> libc::c_int {
+    // SAFETY: the string lives for ever, and no memory is written.
+    unsafe {
+        let own = libc::open(c"/proc/self/ns/uts".as_ptr(), libc::O_RDONLY);
+        libc::setns(own, libc::CLONE_NEWUTS)
+    }
+}
+
+/// A child in an IPC namespace of its own, made by clone(2).
+fn clones() -> libc::c_int {
+    // SAFETY: without a stack of its own the child is a copy, as of fork(2), and ends at once.
+    unsafe {
+        let flags = libc::CLONE_NEWIPC | libc::SIGCHLD;
+        match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
+            0 => libc::_exit(0),
+            child => {
+                let reaped = libc::waitpid(child as i32, std::ptr::null_mut(), 0);
+                i32::from(i64::from(reaped) != child)
+            }
+        }
+    }
+}
+
+#[test]
+fn root_mounts_entered_namespaces_and_clones_are_counted() {
+    const TIMES: u64 = 3;
+    let rows = counted(|| {
+        for act in [mounts, enters, clones] {
+            for _ in 0..TIMES {
+                assert!(doing(act).status().unwrap().success());
+            }
+        }
+    });
+    let counts = [
+        (ChurnKind::MountNamespace, TIMES),
+        (ChurnKind::Mounted, 2 * TIMES),
+        (ChurnKind::Unmounted, 2 * TIMES),
+        (ChurnKind::NamespaceJoined, TIMES),
+        (ChurnKind::IpcNamespace, TIMES),
+        (ChurnKind::UtsNamespace, 0),
+    ];
+    assert_eq!(counts.map(|(what, _)| (what, count(&rows, what))), counts, "{rows:?}");
+}
+
 #[test]
 fn root_cgroups_that_are_made_and_removed_and_moves_into_them_are_counted() {
     const GROUPS: u64 = 6;
@@ -74,19 +161,4 @@ fn root_cgroups_that_are_made_and_removed_and_moves_into_them_are_counted() {
     });
     let counts = [ChurnKind::CgroupMade, ChurnKind::CgroupRemoved, ChurnKind::CgroupJoined];
     assert_eq!(counts.map(|what| count(&rows, what)), [GROUPS; 3], "{rows:?}");
-}
-
-#[test]
-fn namespaces_of_both_halves_are_summed() {
-    let row = |tgid, what: &str, count, away_ns| Churn {
-        tgid,
-        what: what.into(),
-        count,
-        away_ns,
-        ..Churn::default()
-    };
-    let one = vec![row(1, "a", 2, 0), row(2, "a", 9, 0)];
-    let rows = merged(one, vec![row(1, "a", 3, 7), row(1, "b", u64::MAX, 7)]);
-    assert_eq!(rows, [row(1, "b", u64::MAX, 7), row(2, "a", 9, 0), row(1, "a", 5, 7)]);
-    assert_eq!(merged(rows.clone(), vec![row(1, "b", 1, 0)]), rows, "a sum that is full stays so");
 }

@@ -15,6 +15,9 @@ const MOST_FAMILIES: usize = 4_096;
 /// Name of tasks whose names are not reported.
 const OTHERS: &[u8] = b"[others]";
 
+/// include/linux/sched.h, PF_FORKNOEXEC: begin_new_exec clears it (fs/exec.c).
+pub const NEVER_EXECUTED: u32 = 0x40;
+
 type Comm = [c_char; 16];
 
 /// The common properties of tasks that are reported as one.
@@ -247,6 +250,7 @@ fn add(sum: &mut sched_exit, more: &sched_exit) {
     for (to, from) in sums {
         *to = to.saturating_add(from);
     }
+    sum.flags &= more.flags | !NEVER_EXECUTED;
     add_marks(&mut sum.executed, &more.executed);
     add_marks(&mut sum.ending, &more.ending);
 }

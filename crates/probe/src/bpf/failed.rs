@@ -181,8 +181,7 @@ impl Probe for Failed<'_> {
         ending.tables.failed_calls = Some(self.rows());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
         ending.lost(churn::WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
-        ending.tables.churn =
-            Some(churn::merged(ending.tables.churn.take().unwrap_or_default(), self.churn()));
+        ending.tables.churn.get_or_insert_default().extend(self.churn());
         let away = self.time_away();
         if !away.is_zero() {
             let ms = away.as_millis();

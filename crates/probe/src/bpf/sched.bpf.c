@@ -634,7 +634,7 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 static __always_inline void take_marks(struct sched_exit *e, struct task_struct *t)
 {
 	__u32 pid = e->pid;
-	struct life_marks *m = bpf_map_lookup_elem(&life_marks, &pid);
+	struct life_marks *m = pid == e->tgid ? bpf_map_lookup_elem(&life_marks, &pid) : 0;
 
 	if (!m || m->task != (__u64)t) {
 		__builtin_memset(e->executed, 0, sizeof(e->executed));

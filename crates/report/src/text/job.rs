@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::job::{ChurnAccount, JobAccount, JobTimes, PhaseAccount};
-use whyslow_model::{Document, Share, seconds, times};
+use whyslow_model::{Document, Probe, Share, seconds, times};
 
 use super::cells;
 use crate::Style;
@@ -30,6 +30,15 @@ pub(super) fn headline(jobs: &JobAccount) -> String {
         "{}: {count} ended ({rate}), half within {half}, 99 % within {most}, with {cpu} of CPU time each",
         title(jobs)
     )
+}
+
+/// There are no rows.
+pub(super) fn none(doc: &Document) -> &'static str {
+    let is_counted = [Probe::Churn, Probe::FailedCalls].iter().all(|it| doc.why_unseen_by(*it).is_none());
+    match is_counted {
+        true => "No process ended three jobs, and none made a cgroup or a namespace.",
+        false => "No process ended three jobs. Cgroups and namespaces that are made were not all counted.",
+    }
 }
 
 /// "jobs sh of judged (pid 7)"
@@ -117,9 +126,17 @@ fn more(page: &mut Page, left: usize) {
 
 fn print(page: &mut Page, jobs: &JobAccount, style: &Style) {
     page.tell("", 2, &title(jobs), Ink::Heading);
+    let known = match jobs.known < jobs.processes {
+        true => format!(", the phases of {} known", jobs.known),
+        false => String::new(),
+    };
     let open = if jobs.open > 0 { format!(", {} still ran", jobs.open) } else { String::new() };
-    let ended =
-        format!("{} ended ({}){open}; {} processes in all", jobs.count, rate(jobs.rate), jobs.processes);
+    let ended = format!(
+        "{} ended ({}){open}; {} processes in all{known}",
+        jobs.count,
+        rate(jobs.rate),
+        jobs.processes
+    );
     page.tell("  jobs      ", 12, &ended, Ink::Plain);
     page.tell("  wall      ", 12, &words(&jobs.wall, jobs.count), Ink::Plain);
     page.tell("  CPU       ", 12, &words(&jobs.cpu, jobs.count), Ink::Plain);

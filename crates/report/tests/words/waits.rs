@@ -7,7 +7,7 @@ use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccoun
 use whyslow_model::ping::*;
 use whyslow_model::wait::WaitTarget;
 use whyslow_model::work::WorkAccount;
-use whyslow_model::{Account, Culprit, Document, Hop, Share, SubjectKind};
+use whyslow_model::{Account, Culprit, Document, Hop, Missing, MissingNote, Probe, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, jobs, json, json_line, locks, pings, stalls, text, work};
 
@@ -87,6 +87,9 @@ fn jobs_are_told_by_phase_with_what_they_make() {
         only_churn.contains("\nNo process ended three jobs.\n") && only_churn.contains("cgroups made"),
         "{only_churn}"
     );
+    let blind = MissingNote::from(Missing::skipped(Probe::FailedCalls.word(), "too many threads"));
+    let uncounted = jobs(&Document { missing: vec![blind], ..sample::empty() }, &SHORT);
+    assert!(uncounted.contains("that are made were not all"), "{uncounted}");
     let quiet = jobs(&sample::empty(), &SHORT);
     assert!(
         quiet.contains("\nNo process ended three jobs, and none made a cgroup or a namespace.\n"),
