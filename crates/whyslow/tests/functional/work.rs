@@ -144,8 +144,9 @@ fn root_a_recording_is_read_later_with_the_same_numbers() {
         let output = whyslow().args([verb, "--input", file, "--json"]).output().unwrap();
         let listed = &document(&text(&output.stdout))[list];
         assert_eq!(listed, &all[list], "{verb}: {}", text(&output.stderr));
+        let is_made_here = ["works", "jobs", "churn"].contains(&list);
         let is_there = listed.as_array().is_some_and(|rows| !rows.is_empty());
-        assert!(is_there || list == "locks", "{verb}: {list}: {listed}");
+        assert!(is_there || !is_made_here, "{verb}: {list}: {listed}");
     }
     for args in [["-i", "/nope"].as_slice(), &["-i", file, "--for", "1s"]] {
         let output = whyslow().arg("work").args(args).output().unwrap();
