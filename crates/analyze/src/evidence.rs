@@ -96,6 +96,8 @@ tables! {
     stat_reads: StatRead, StatReads;
     /// Cgroups, namespaces and mounts that process trees made and removed.
     churn: Churn, Churn;
+    /// Samples of tasks in D state.
+    blocked: Blocked, BlockedTasks;
     /// Work items by function.
     works: Work, WorkItems;
     /// Code in which busy threads were sampled.

@@ -53,6 +53,7 @@ pub use culprit::UNKNOWN;
 use facts::Graph;
 pub use flames::Path;
 pub(crate) use kernel_wait::is_cycle;
+pub(crate) use names::folded;
 
 use crate::cpu::quota;
 use crate::{Evidence, wait_reasons};

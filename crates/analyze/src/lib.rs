@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod blocked;
 mod broods;
 mod consistency;
 pub mod cpu;
@@ -68,6 +69,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         works: works::works(recording, ev.stacks()),
         jobs,
         churn,
+        blocked: blocked::account(recording, ev.stacks()),
         grace_periods: works::grace_periods(recording, ev.stacks()),
         stalls: net::stalls::accounts(&ev),
         pings: net::pings::account(&ev),

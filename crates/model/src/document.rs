@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::blocked::BlockedAccount;
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
 use crate::job::{ChurnAccount, JobAccount};
@@ -78,6 +79,9 @@ pub struct Document {
     /// Cgroups, namespaces and mounts that processes and their jobs made and removed; the most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub churn: Vec<ChurnAccount>,
+    /// Samples of tasks in D state; `None`: none were taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<BlockedAccount>,
     /// RCU grace periods that threads waited for, by the function that needed them; the longest time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grace_periods: Vec<GraceWaits>,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocked;
 pub mod cgroup_path;
 pub mod chain;
 pub mod churn;

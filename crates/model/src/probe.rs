@@ -7,6 +7,8 @@ words! {
     Probe {
         /// Requests of block devices.
         BlockIo "block I/O",
+        /// Samples of tasks in D state.
+        BlockedTasks "samples of tasks in D state",
         /// BPF programs of other processes.
         BpfPrograms "BPF programs",
         /// Cgroups and namespaces that were made and removed.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::is_default;
 
+pub use crate::blocked::Blocked;
 pub use crate::churn::Churn;
 pub use crate::failed::FailedCall;
 pub use crate::group::{Group, User};
@@ -92,6 +93,8 @@ pub struct Tables {
     pub stat_reads: Option<Vec<StatRead>>,
     /// One row a (process tree, kind) of cgroups, namespaces and mounts that were made or removed.
     pub churn: Option<Vec<Churn>>,
+    /// One row a (thread, stack, lock, holder) that was sampled in D state.
+    pub blocked: Option<Vec<Blocked>>,
     /// One row a request to another host (`whyslow net TARGET`), in the order in which they were sent.
     pub pings: Option<Vec<Ping>>,
     /// One row a block of user code in which a thread was met often, with the code.

@@ -38,6 +38,8 @@ pub fn hide(tables: &mut Tables) {
     };
     tables.locks.iter_mut().flatten().for_each(|row| lock(&mut row.address));
     tables.holds.iter_mut().flatten().for_each(|row| lock(&mut row.lock));
+    let blocked = tables.blocked.iter_mut().flatten();
+    blocked.filter_map(|row| row.lock.as_mut()).for_each(|wait| lock(&mut wait.address));
     let mut words = Numbers::default();
     for span in tables.spans.iter_mut().flatten() {
         span.lock.iter_mut().for_each(|wait| lock(&mut wait.address));

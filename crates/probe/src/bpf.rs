@@ -18,6 +18,7 @@ pub(crate) mod constants {
 }
 
 pub mod blkio;
+pub mod blocked;
 pub mod calls;
 pub mod churn;
 pub mod connect;

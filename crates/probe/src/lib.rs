@@ -1,6 +1,7 @@
 //! The parts that observe: BPF programs, kernel files, clocks. The code here changes nothing on the host and judges nothing.
 
 mod addresses;
+pub mod blocked_table;
 pub mod bpf;
 mod budget;
 pub mod call_table;

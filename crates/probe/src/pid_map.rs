@@ -164,6 +164,7 @@ impl Numbers {
             stalls,
             stat_reads,
             churn,
+            blocked,
             pings: _,
             spins: _, // as samples
         } = tables;
@@ -209,6 +210,11 @@ impl Numbers {
         seen.for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         stat_reads.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         churn.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
+        for row in blocked.iter_mut().flatten() {
+            self.show([&mut row.pid, &mut row.tgid]);
+            row.owner_tgid = self.shown(row.owner_tgid);
+            row.lock.iter_mut().for_each(|lock| lock.owner = self.shown(lock.owner));
+        }
     }
 }
 

@@ -61,6 +61,7 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
         }
         Probe::PacketStalls => sum(&mut tables.stalls.iter().flatten().map(|_| 1)),
         Probe::StatReads => sum(&mut tables.stat_reads.iter().flatten().map(|row| row.reads)),
+        Probe::BlockedTasks => sum(&mut tables.blocked.iter().flatten().map(|row| row.samples)),
         Probe::Churn => sum(&mut tables.churn.iter().flatten().map(|row| row.count)),
         Probe::TcpConnects => sum(&mut tables.connects.iter().flatten().map(|row| row.count)),
         Probe::BpfPrograms

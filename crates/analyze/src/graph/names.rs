@@ -119,7 +119,7 @@ impl Details {
 }
 
 /// A thread's name with its numbers folded: the workers of a pool are alike. "kworker/1:2" -> "kworker/*:*".
-pub(super) fn folded(comm: &str) -> String {
+pub(crate) fn folded(comm: &str) -> String {
     let mut out = String::with_capacity(comm.len());
     for c in comm.chars() {
         match c.is_ascii_digit() {

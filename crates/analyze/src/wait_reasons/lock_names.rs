@@ -189,6 +189,17 @@ impl LockNames {
             };
             names.better(lock.address, name(&site, lock.address));
         }
+        for row in recording.tables.blocked.iter().flatten() {
+            let Some(lock) = row.lock.as_ref().filter(|lock| lock.address != 0) else { continue };
+            let frames = meaningful(stacks.kernel(row.stack));
+            if innermost(&frames).is_some() {
+                let process = Some((stacks.process(row.tgid).unwrap_or(&row.comm), row.tgid));
+                names.better(
+                    lock.address,
+                    name(&Site { kind: lock.kind, frames: &frames, process, target: None }, lock.address),
+                );
+            }
+        }
         for lock in recording.tables.locks.iter().flatten() {
             let frames = meaningful(stacks.kernel(lock.stack));
             // A row of contention does not name the process; tasks that wait for an mmap_lock belong to its process, as a rule.

@@ -27,35 +27,6 @@ struct {
 /* Stacks of waiters taken by the walk, counted down by it. */
 __u64 stacks_left;
 
-/* The lock that the kernel says a task waits for. */
-struct blocked {
-	__u64 lock;
-	__u32 kind;
-	__u32 write;
-};
-
-static __always_inline bool blocked_at(struct task_struct *t, struct blocked *b)
-{
-	struct task_struct___blocked_on_mutex *by_mutex = (void *)t;
-	struct task_struct___with_blocker *by_any = (void *)t;
-	__u64 blocker = 0, type;
-
-	b->lock = 0;
-	if (bpf_core_field_exists(by_any->blocker))
-		blocker = BPF_CORE_READ(by_any, blocker);
-	if (blocker) {
-		type = blocker & BLOCKER_TYPE_MASK;
-		b->lock = blocker & ~(__u64)BLOCKER_TYPE_MASK;
-		b->kind = type == BLOCKER_TYPE_MUTEX ? LOCK_MUTEX : type == BLOCKER_TYPE_SEM ? LOCK_SEMAPHORE : LOCK_RWSEM;
-		b->write = type == BLOCKER_TYPE_MUTEX || type == BLOCKER_TYPE_RWSEM_WRITER;
-	} else if (bpf_core_type_matches(struct task_struct___blocked_on_mutex)) {
-		b->lock = (__u64)BPF_CORE_READ(by_mutex, blocked_on);
-		b->kind = LOCK_MUTEX;
-		b->write = 1;
-	}
-	return b->lock;
-}
-
 /* At the start, after the tracepoints are attached: waits that have begun before. */
 SEC("iter/task")
 int seed(struct bpf_iter__task *ctx)

@@ -3,8 +3,8 @@
 
 use super::probe::Entry;
 use crate::bpf::{
-    blkio, calls, churn, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu,
-    stall, work,
+    blkio, blocked, calls, churn, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi,
+    oncpu, stall, work,
 };
 
 /// In the order in which they start and return results.
@@ -20,6 +20,7 @@ pub const ALL: &[Entry] = &[
     oncpu::ENTRY,
     napi::ENTRY,
     blkio::ENTRY,
+    blocked::ENTRY,
     memory::ENTRY,
     connect::ENTRY,
     failed::ENTRY,

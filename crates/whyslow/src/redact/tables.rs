@@ -41,6 +41,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         stalls,
         stat_reads,
         churn,
+        blocked,
         pings: _,
         spins,
         groups,
@@ -104,6 +105,9 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         row.path = row.path.take().map(|path| words.path(&path));
     }
     churn.iter_mut().flatten().for_each(|row| row.comm = words.comm(&row.comm));
+    for row in blocked.iter_mut().flatten() {
+        (row.comm, row.owner_comm) = (words.comm(&row.comm), words.comm(&row.owner_comm));
+    }
     for row in spins.iter_mut().flatten() {
         // The place and the module name the program. The code itself stays: the rule judges the loop by it.
         (row.place, row.module) = (words.function(&row.place), words.path(&row.module));

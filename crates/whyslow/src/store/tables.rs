@@ -74,6 +74,7 @@ tables! {
     stalls Later,
     stat_reads Later,
     churn Later,
+    blocked Later,
     pings Later,
 }
 

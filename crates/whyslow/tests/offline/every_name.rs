@@ -40,6 +40,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         stalls,
         stat_reads,
         churn,
+        blocked,
         pings: _,
         spins,
     } = tables;
@@ -96,6 +97,10 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
     late_timers.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     gaps.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     churn.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
+    blocked
+        .iter_mut()
+        .flatten()
+        .for_each(|row| [&mut row.comm, &mut row.owner_comm].into_iter().for_each(|name| rows.one(name)));
     stat_reads.iter_mut().flatten().for_each(|row| {
         rows.one(&mut row.comm);
         rows.one(&mut row.folder);
@@ -258,6 +263,7 @@ pub fn a_row_of_each() -> Tables {
             file: "memory.stat".into(),
             ..StatRead::default()
         }]),
+        blocked: Some(vec![Blocked { samples: 1, ..Blocked::default() }]),
         churn: Some(vec![Churn { what: "cgroups made".into(), ..Churn::default() }]),
         pings: Some(vec![Ping { answer: "reply".into(), error: Some("EPERM".into()), ..Ping::default() }]),
         spins: Some(vec![Spin::default()]),

@@ -149,7 +149,8 @@ fn the_host_that_was_asked_has_a_made_up_name() {
 }
 
 /// Fields whose strings are the kernel's, numbers or code.
-const KERNELS: [&str; 27] = [
+const KERNELS: [&str; 28] = [
+    "blocked.state",
     "churn.what",
     "cross_calls.function",
     "disk.dev",

@@ -6,13 +6,13 @@ use std::time::Duration;
 use whyslow_faults::Draw;
 use whyslow_model::churn::ChurnKind;
 use whyslow_model::table::{
-    Cgroup, CgroupCpu, CgroupMemory, Churn, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer,
-    Listener, Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables, Task,
-    Wait, Work,
+    Blocked, Cgroup, CgroupCpu, CgroupMemory, Churn, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency,
+    LateTimer, Listener, Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables,
+    Task, Wait, Work,
 };
 use whyslow_model::timeline::{
-    Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
-    State, StateTimes, Waker,
+    Asked, Call, Context, Hold, HoldSeen, Lock, LockKind, LockWait, OtherEnd, Request, Run, SlowCall, Span,
+    Stack, State, StateTimes, Waker,
 };
 use whyslow_model::{FileSnapshot, Meta, Recording};
 
@@ -470,10 +470,33 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
         stalls: Some((0..size.cpus * 20).map(|i| stall(i % size.cpus.max(1), some(draw), draw)).collect()),
         stat_reads: Some((0..size.cpus * 8).map(|_| stat_read(some(draw), draw)).collect()),
+        blocked: Some((1..=size.cpus * 200).map(|id| blocked(id, some(draw), draw)).collect()),
         churn: Some((0..size.cpus * 8).map(|_| churn(some(draw), draw)).collect()),
         pings: Some((0..size.cpus * 100).map(|i| ping(i.into(), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
+    }
+}
+
+/// Of three waits one is for a lock, whose holder waits as in the row before.
+fn blocked(id: u32, pid: u32, draw: &mut Draw) -> Blocked {
+    let lock = draw.one_in(3).then(|| LockWait {
+        address: draw.between(1, 2000),
+        kind: LockKind::Mutex,
+        owner: pid.saturating_sub(1),
+        ..LockWait::default()
+    });
+    Blocked {
+        id,
+        pid,
+        tgid: pid,
+        state: State::Blocked,
+        samples: draw.between(1, 100),
+        passes: 100,
+        stack: Some(draw.between(0, 200) as u32),
+        behind: lock.is_some().then_some(id - 1),
+        lock,
+        ..Blocked::default()
     }
 }
 
