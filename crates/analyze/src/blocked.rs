@@ -2,6 +2,7 @@
 //!
 //! A holder is named where the lock itself named it in the moment of the sample, and what it did is of that moment, too.
 
+mod flames;
 mod holders;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Reason, TaskState, Who};
 use whyslow_model::{Recording, Share};
 
+pub use self::flames::blocked_picture;
 use self::holders::{Chains, Rows};
 use crate::wait_reasons::{self, Class, Stacks, taken_by};
 use crate::works;

@@ -29,6 +29,7 @@ mod untraced;
 pub mod wait_reasons;
 mod works;
 
+pub use blocked::blocked_picture;
 pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
 use whyslow_model::chain::Chain;
 pub use whyslow_model::shell;

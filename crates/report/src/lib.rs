@@ -11,7 +11,7 @@ mod text;
 pub use flame::{CannotDraw, flame};
 pub use json::{json, json_line};
 pub use page::paragraph;
-pub use text::{chains, cpus, jobs, locks, pings, stalls, text, work};
+pub use text::{blocked, chains, cpus, jobs, locks, pings, stalls, text, work};
 
 /// How the text is to look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

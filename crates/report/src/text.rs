@@ -6,6 +6,7 @@
 //! chains and the system calls.
 
 mod account;
+mod blocked;
 mod call;
 mod cells;
 mod chain;
@@ -100,6 +101,24 @@ pub fn work(document: &Document, style: &Style) -> String {
         (None, None) => nothing(&mut page, document, "No work item ran, and no thread waited for RCU."),
     }
     work::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// Samples of tasks in D state.
+#[must_use]
+pub fn blocked(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style);
+    when(&mut page, document);
+    match (&document.blocked, document.why_unseen_by(Probe::BlockedTasks)) {
+        (Some(all), _) if !all.waits.is_empty() => {
+            page.tell("", 0, &format!("{}.", blocked::headline(all)), Ink::Cause);
+        }
+        (Some(all), _) => page.say("", &blocked::none(all.passes), Ink::Heading),
+        (None, Some(why)) => page.say("", &format!("Could not look: {why}."), Ink::Heading),
+        (None, None) => page.say("", "Tasks in D state were not sampled.", Ink::Heading),
+    }
+    document.blocked.iter().for_each(|all| blocked::section(&mut page, all, style));
     rest::unseen(&mut page, document, style);
     page.finish()
 }

@@ -7,7 +7,7 @@ use whyslow_model::shell::Command;
 use whyslow_model::wait::{Deed, Detail, IoAbout, Mismatch, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, cpus, jobs, json, json_line, locks, pings, stalls, text, work};
+use whyslow_report::{Style, blocked, chains, cpus, jobs, json, json_line, locks, pings, stalls, text, work};
 
 /// Names as processes choose them: any characters, many of them those that a terminal obeys.
 fn name() -> impl Strategy<Value = String> {
@@ -116,6 +116,16 @@ fn watched_with(names: &[String]) -> Document {
             holder.did = vec![Deed::WaitedFor(any_detail(&mut name)), Deed::GaveBack { function: name() }];
         });
     }
+    for wait in doc.blocked.iter_mut().flat_map(|all| &mut all.waits) {
+        (wait.what, wait.site) = (name(), name());
+        wait.examples = vec![name(), name()];
+        for holder in wait.chains.iter_mut().flat_map(|chain| &mut chain.holders) {
+            (holder.who, holder.what) = (any_who(&mut name), name());
+        }
+    }
+    for root in doc.blocked.iter_mut().flat_map(|all| &mut all.roots) {
+        (root.who, root.what) = (any_who(&mut name), name());
+    }
     for stall in &mut doc.stalls {
         stall.unknown = stall.unknown.as_ref().map(|_| name());
         stall.thread = stall.thread.as_ref().map(|_| name());
@@ -172,7 +182,7 @@ proptest! {
     fn waits_keep_to_the_page_without_exception(names in prop::collection::vec(name(), 1..40), verbose: bool) {
         let doc = watched_with(&names);
         let style = Style { verbose, ..Style::default() };
-        let pages = [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style), work(&doc, &style), jobs(&doc, &style)];
+        let pages = [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style), work(&doc, &style), jobs(&doc, &style), blocked(&doc, &style)];
         for page in pages.into_iter().chain([stalls(&doc, &style), pings(&doc, &style)]) {
             for line in page.lines() {
                 prop_assert!(!line.chars().any(is_unsafe), "{line:?}");

@@ -24,8 +24,8 @@ pub use subject::{SubjectArgs, WordArg, must_be_here};
 pub use window::{LENGTH as WINDOW, WindowArgs, parse as window, slow};
 
 use crate::cmd::{
-    attach, chains, completions, cpu, doctor, exam, explain, jobs, locks, man, net, record, report, rules,
-    run, work,
+    attach, blocked, chains, completions, cpu, doctor, exam, explain, jobs, locks, man, net, record, report,
+    rules, run, work,
 };
 use crate::launch::OUR_FAILURE;
 use crate::outcome::Outcome;
@@ -56,7 +56,7 @@ Exit status:
 
   chains          1 if it reports a chain, else 0 or 2
   cpu             1 if a slow CPU cost a task time, else 0 or 2
-  attach, jobs, locks, net, work
+  attach, blocked, jobs, locks, net, work
                   0 if they could look, else 2;
                   net HOST: 2 also if no answer came
   run             the exit status of the command, or
@@ -101,6 +101,8 @@ enum Verb {
     Chains(chains::Args),
     /// List the contended kernel locks of this host, with their waiters and holders
     Locks(locks::Args),
+    /// List the tasks that wait in D state, by samples, also those that began to wait before: what they wait for, and the holders behind them
+    Blocked(blocked::Args),
     /// List the short-lived jobs of each process: their wall time, CPU time and waits before, in and after the program, and the cgroups and namespaces
     /// that they make
     Jobs(jobs::Args),
@@ -136,6 +138,7 @@ impl Cli {
             Some(Verb::Attach(args)) => attach::run(args, out),
             Some(Verb::Chains(args)) => chains::run(args, out),
             Some(Verb::Locks(args)) => locks::run(args, out),
+            Some(Verb::Blocked(args)) => blocked::run(args, out),
             Some(Verb::Jobs(args)) => jobs::run(args, out),
             Some(Verb::Work(args)) => work::run(args, out),
             Some(Verb::Net(args)) => net::run(args, out),

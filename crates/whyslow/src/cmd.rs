@@ -1,6 +1,7 @@
 //! The verbs, one file each. A file holds the arguments, and one function that returns an outcome.
 
 pub mod attach;
+pub mod blocked;
 pub mod chains;
 pub mod completions;
 pub mod cpu;

@@ -217,7 +217,7 @@ fn share(ns: u64, part: u128, all: u128) -> u64 {
 }
 
 /// A name as one frame: ';' separates frames, and a line break separates lines.
-fn frame(text: &str) -> String {
+pub(crate) fn frame(text: &str) -> String {
     if text.is_empty() {
         return "?".to_owned();
     }

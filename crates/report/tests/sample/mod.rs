@@ -5,6 +5,7 @@ use std::time::Duration;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::*;
 
+pub mod blocked;
 pub mod waits;
 
 /// Seconds.
@@ -33,6 +34,7 @@ pub fn empty() -> Document {
         works: Vec::new(),
         jobs: Vec::new(),
         churn: Vec::new(),
+        blocked: None,
         grace_periods: Vec::new(),
         stalls: Vec::new(),
         pings: None,

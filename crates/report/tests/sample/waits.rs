@@ -466,6 +466,7 @@ pub fn watched() -> Document {
     (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
     (doc.works, doc.grace_periods) = (works(), grace_periods());
     (doc.jobs, doc.churn) = (jobs(), churn());
+    doc.blocked = Some(super::blocked::blocked());
     doc.stalls = stalls();
     doc.pings = Some(pings());
     doc.missing = vec![Missing::not_recorded("user stacks").into()];

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::sample::{self, waits};
+use whyslow_model::blocked::BlockedAccount;
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
 use whyslow_model::ping::*;
 use whyslow_model::wait::WaitTarget;
 use whyslow_model::work::WorkAccount;
 use whyslow_model::{Account, Culprit, Document, Hop, Missing, MissingNote, Probe, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, jobs, json, json_line, locks, pings, stalls, text, work};
+use whyslow_report::{Style, blocked, chains, jobs, json, json_line, locks, pings, stalls, text, work};
 
 const SHORT: Style = Style { colour: false, verbose: false, columns: None };
 const LONG: Style = Style { colour: false, verbose: true, columns: None };
@@ -96,6 +97,20 @@ fn jobs_are_told_by_phase_with_what_they_make() {
         "{quiet}"
     );
     let blind = jobs(&sample::unseen(), &SHORT);
+    assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
+}
+
+#[test]
+fn tasks_in_d_state_are_told_with_the_holders_behind_them() {
+    let all = sample::blocked::blocked();
+    let doc = Document { blocked: Some(all.clone()), ..sample::empty() };
+    same(&blocked(&doc, &SHORT), "blocked.txt");
+    let none = BlockedAccount { passes: 1, ..BlockedAccount::default() };
+    let quiet = blocked(&Document { blocked: Some(none), ..sample::empty() }, &SHORT);
+    assert!(quiet.contains("\nNo task waited in D state in 1 pass over all tasks.\n"), "{quiet}");
+    let older = blocked(&sample::empty(), &SHORT);
+    assert!(older.contains("\nTasks in D state were not sampled.\n"), "{older}");
+    let blind = blocked(&sample::unseen(), &SHORT);
     assert!(blind.contains("\nCould not look: BPF programs are refused;"), "{blind}");
 }
 

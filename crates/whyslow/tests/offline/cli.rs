@@ -14,13 +14,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("it prints UTF-8")
 }
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "exam",
     "run",
     "attach",
     "chains",
     "locks",
     "work",
+    "blocked",
     "jobs",
     "net",
     "cpu",

@@ -10,7 +10,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::shell::quoted;
 use whyslow_model::{Document, Recording};
-use whyslow_report::{Style, chains, cpus, jobs, locks, pings, text, work};
+use whyslow_report::{Style, blocked, chains, cpus, jobs, locks, pings, text, work};
 
 use crate::sessions::block::{Block, Source};
 
@@ -73,6 +73,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
         "locks" => locks,
         "work" => work,
         "jobs" => jobs,
+        "blocked" => blocked,
         "cpu" => cpus,
         "net" => pings,
         "exam" | "run" | "attach" | "report" => text,
