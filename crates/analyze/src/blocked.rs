@@ -39,8 +39,8 @@ struct Sum<'r> {
     chains: Chains,
 }
 
-/// The end of a chain: what was waited for, by which task, or what that task did instead.
-type End = (String, Who, TaskState);
+/// The end of a chain: what was waited for, or which task did what instead, and whether a holder on the way may be gone.
+type End = (String, Who, TaskState, bool);
 
 /// All samples of the window; `None`: none were taken.
 pub(crate) fn account(recording: &Recording, stacks: &Stacks<'_>) -> Option<BlockedAccount> {
@@ -151,19 +151,21 @@ impl Ended {
 
 /// A chain without a known holder ends with the wait itself.
 fn end_of(what: &str, holders: &[BlockedHolder]) -> End {
+    let uncertain = holders.iter().any(|holder| holder.reader);
     match holders.last() {
-        None => (what.to_owned(), Who::Nobody, TaskState::Uninterruptible),
-        Some(last) if !last.what.is_empty() => (last.what.clone(), Who::Nobody, last.did),
-        Some(last) => (String::new(), holders::alike(last), last.did),
+        None => (what.to_owned(), Who::Nobody, TaskState::Uninterruptible, false),
+        Some(last) if !last.what.is_empty() => (last.what.clone(), Who::Nobody, last.did, uncertain),
+        Some(last) => (String::new(), holders::alike(last), last.did, uncertain),
     }
 }
 
 fn roots(ends: BTreeMap<End, Ended>, all: f64) -> Vec<BlockedRoot> {
-    let root = |((what, who, did), ended): (End, Ended)| BlockedRoot {
+    let root = |((what, who, did, uncertain), ended): (End, Ended)| BlockedRoot {
         what,
         who,
         pid: if ended.pids.len() == 1 { ended.pids.first().copied().unwrap_or(0) } else { 0 },
         did,
+        uncertain,
         samples: ended.samples,
         behind: ended.behind,
         share: Some(Share::of(ended.samples as f64, all)),

@@ -112,6 +112,18 @@ fn tasks_that_wait_for_each_other_are_a_cycle() {
 }
 
 #[test]
+fn behind_a_reader_that_may_be_gone_the_end_is_uncertain() {
+    let mut rows = convoy();
+    let ends = |rows: &[Blocked]| {
+        let all = account_of(&recording(rows.to_vec()));
+        all.roots.iter().map(|root| (root.samples, root.uncertain)).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&rows), [(160, false), (40, false)]);
+    rows[2].lock.as_mut().unwrap().reader_owned = true;
+    assert_eq!(ends(&rows), [(160, true), (40, false)]);
+}
+
+#[test]
 fn workers_of_a_pool_are_one_holder() {
     let holds =
         |row: Blocked, n: u32| Blocked { owner_comm: format!("pool-{n}"), ..locked(row, CGROUP, n, None) };

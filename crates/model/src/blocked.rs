@@ -130,6 +130,9 @@ pub struct BlockedRoot {
     pub pid: u32,
     /// What it did.
     pub did: TaskState,
+    /// A holder on the way is the last reader that its lock noted: it may be gone, and this may not be the end.
+    #[serde(skip_serializing_if = "is_default")]
+    pub uncertain: bool,
     /// Samples that end here.
     pub samples: u64,
     /// ... of tasks that waited for a lock above it; the others waited for it themselves.

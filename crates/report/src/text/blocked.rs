@@ -49,7 +49,7 @@ fn share(share: Option<whyslow_model::Share>) -> String {
 pub(super) fn section(page: &mut Page, all: &BlockedAccount, style: &Style) {
     if all.idle > 0 {
         let idle = counted(all.idle, "sample");
-        page.say("", &format!("{idle} more of idle kernel threads are in no list."), Ink::Faint);
+        page.say("", &format!("{idle} of idle kernel threads are not among them."), Ink::Faint);
     }
     let shown = |len: usize, most: usize| if style.verbose { len } else { most.min(len) };
     ends(page, &all.roots, shown(all.roots.len(), ENDS));
@@ -67,9 +67,19 @@ fn ends(page: &mut Page, roots: &[BlockedRoot], shown: usize) {
     page.gap();
     page.say("", "At the end of the chains of holders", Ink::Heading);
     for root in roots.iter().take(shown) {
-        page.tell(&format!("  {:>5}  ", share(root.share)), 9, &end(root), Ink::Plain);
+        page.tell(
+            &format!("  {:>5}  ", share(root.share)),
+            9,
+            &format!("{}{}", end(root), doubt(root)),
+            Ink::Plain,
+        );
     }
     more(page, roots.len() - shown);
+}
+
+/// The last reader of a lock is known, and not whether it still has it.
+fn doubt(root: &BlockedRoot) -> &'static str {
+    if root.uncertain { " (if the last reader that a lock on the way noted still held it)" } else { "" }
 }
 
 /// "rwsem shrinker_rwsem: 180 samples waited for it, 120 more for a lock of a task that did".

@@ -39,6 +39,7 @@ pub fn blocked() -> BlockedAccount {
         who,
         pid: if what.is_empty() { 55 } else { 0 },
         did,
+        uncertain: what.is_empty(),
         samples,
         share: Some(Share::of(samples as f64, 371.0)),
         behind,

@@ -1,6 +1,7 @@
 //! What each verb does on a live host, whatever is slow there: start and end, signals, exit status, outputs, limits on whyslow itself,
 //! growth of its own cost. No test here judges what whyslow reports about the host's time.
 
+mod blocked;
 mod exam;
 mod jobs;
 mod limits;

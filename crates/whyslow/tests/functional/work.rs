@@ -138,9 +138,14 @@ fn root_a_recording_is_read_later_with_the_same_numbers() {
     assert_eq!(status(&recorded), 0, "{}", text(&recorded.stderr));
     let report = whyslow().args(["report", file, "--json"]).output().unwrap();
     let all = document(&text(&report.stdout));
-    for (verb, list) in
-        [("work", "works"), ("jobs", "jobs"), ("jobs", "churn"), ("locks", "locks"), ("chains", "chains")]
-    {
+    for (verb, list) in [
+        ("work", "works"),
+        ("jobs", "jobs"),
+        ("jobs", "churn"),
+        ("blocked", "blocked"),
+        ("locks", "locks"),
+        ("chains", "chains"),
+    ] {
         let output = whyslow().args([verb, "--input", file, "--json"]).output().unwrap();
         let listed = &document(&text(&output.stdout))[list];
         assert_eq!(listed, &all[list], "{verb}: {}", text(&output.stderr));
