@@ -32,7 +32,7 @@ pub const ENTRY: Entry = Entry {
     follows: false,
     shed: &[WHAT],
     of_waits: false,
-    // Who follows a command or a process sees each wait of it.
+    // Of a followed command or process each wait is seen.
     start: |slot, start| match start.follow {
         Some(_) => Ok(None),
         None => Ok(Some(Box::new(Blocked::start(slot, start.shared)?))),
