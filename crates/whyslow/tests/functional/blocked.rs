@@ -22,7 +22,8 @@ impl Parent {
         let child = Command::new("python3").args(["-c", script]).spawn().unwrap();
         let parent = Parent(child);
         for _ in 0..2000 {
-            if parent.state() == Some('D') {
+            // Before it has a child it waits for its files, in D state, too.
+            if parent.child().is_some() && parent.state() == Some('D') {
                 return parent;
             }
             sleep(Duration::from_millis(5));
@@ -35,10 +36,14 @@ impl Parent {
         stat.rsplit_once(") ")?.1.chars().next()
     }
 
+    fn child(&self) -> Option<String> {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0.id())).ok()?;
+        children.split_whitespace().next().map(str::to_owned)
+    }
+
     fn end(&mut self) {
-        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
-        for child in std::fs::read_to_string(children).unwrap_or_default().split_whitespace() {
-            let _ = Command::new("kill").args(["-9", child]).status();
+        if let Some(child) = self.child() {
+            let _ = Command::new("kill").args(["-9", &child]).status();
         }
         let _ = self.0.kill();
         let _ = self.0.wait();
