@@ -89,11 +89,10 @@ fn root_a_chain_of_holders_is_that_of_one_moment() {
     let dir = scratch();
     let path = dir.path().join("file");
     std::fs::write(&path, b"x").unwrap();
-    let (mut slot, mut beside) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut slot = MaybeUninit::uninit();
     let mut probe = Blocked::start(&mut slot, None).unwrap();
-    let _locks = crate::bpf::locks::Locks::start(&mut beside, None, &[]).unwrap();
     let mut holder = Stuck::writing(&path);
-    let (file, again) = (open(&path), open(&path));
+    let file = open(&path);
     let shared = file.try_clone().unwrap();
     let (middle, first) = writer(file);
     await_all(&probe, &[middle]);
@@ -111,7 +110,6 @@ fn root_a_chain_of_holders_is_that_of_one_moment() {
         assert_eq!(of(middle).owner_state, whyslow_model::timeline::State::Sleep);
     }
     holder.let_go();
-    drop(again);
     first.join().unwrap();
     second.join().unwrap();
 }

@@ -10,19 +10,23 @@ use whyslow_faults::Draw;
 use super::exam::{document, status, text, whyslow};
 use super::work::{looked_at_by, number};
 
-/// A process whose thread waits in vfork() until its child ends. Dropped, both are gone.
-struct Parent(std::process::Child);
+/// Longer than any test.
+const MOST_SECONDS: u32 = 60;
+
+/// A process that waits, as after vfork(2), until its child ends. Dropped, both are gone.
+struct Parent(libc::pid_t);
 
 impl Parent {
     /// Returns when it waits.
     fn start() -> Self {
-        // vfork() of the libc itself: a child that has begun its sleep shares its parent's memory, and the parent waits for it.
-        let script = "import ctypes, os, time\nlibc = ctypes.CDLL(None)\n\
-                      if libc.syscall(56, 0x4111, 0, 0, 0, 0) == 0:\n  libc.sleep(600)\n  os._exit(0)\n";
-        let child = Command::new("python3").args(["-c", script]).spawn().unwrap();
-        let parent = Parent(child);
+        // SAFETY: the child makes system calls only.
+        let parent = match unsafe { libc::fork() } {
+            0 => wait_for_a_sleeper(),
+            pid => Parent(pid),
+        };
+        assert!(parent.0 > 0, "{}", std::io::Error::last_os_error());
         for _ in 0..2000 {
-            // Before it has a child it waits for its files, in D state, too.
+            // Before it has a child it may wait in D state for something else.
             if parent.child().is_some() && parent.state() == Some('D') {
                 return parent;
             }
@@ -32,21 +36,35 @@ impl Parent {
     }
 
     fn state(&self) -> Option<char> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
     }
 
-    fn child(&self) -> Option<String> {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0.id())).ok()?;
-        children.split_whitespace().next().map(str::to_owned)
+    fn child(&self) -> Option<libc::pid_t> {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0)).ok()?;
+        children.split_whitespace().next()?.parse().ok()
     }
 
-    fn end(&mut self) {
-        if let Some(child) = self.child() {
-            let _ = Command::new("kill").args(["-9", &child]).status();
+    fn end(&self) {
+        // SAFETY: of a child of ours that is not yet reaped, and of its own child.
+        unsafe {
+            self.child().map(|child| libc::kill(child, libc::SIGKILL));
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    }
+}
+
+/// Without CLONE_VM the child has memory of its own.
+fn wait_for_a_sleeper() -> ! {
+    // SAFETY: system calls that write no memory.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::syscall(libc::SYS_clone, libc::CLONE_VFORK | libc::SIGCHLD, 0, 0, 0, 0) == 0 {
+            libc::alarm(MOST_SECONDS);
+            libc::pause();
+        }
+        libc::_exit(0)
     }
 }
 
