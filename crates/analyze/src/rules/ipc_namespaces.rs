@@ -1,8 +1,12 @@
 //! The kernel frees IPC namespaces one RCU grace period at a time, and cannot keep up with those that end.
 //!
 //! Signal: grace periods that the work function `free_ipc` waited for, against the superblocks that were freed meanwhile: each IPC namespace
-//! has one (mqueue). Measured, not told by the version: kernels with a backport free them in batches.
+//! has one (mqueue). Measured, not told by the version: kernels with a backport free them in batches. It is told where others wait for it: for
+//! the table of shrinkers, which the superblocks that are left make longer.
 
+use std::time::Duration;
+
+use whyslow_model::timeline::Span;
 use whyslow_model::work::{GraceWaits, Work};
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
@@ -18,7 +22,7 @@ pub const RULE: Rule = Rule {
            go through a larger table of shrinkers under a lock (shrinker_rwsem) that cgroup_mutex waits for, and everything that makes or removes a cgroup becomes slow.",
     how: "Grace periods for which free_ipc waited in the window, divided by the superblocks that were freed (work items of destroy_super_work): near 1 where each \
           namespace waits for its own, near 0.1 or less where a batch shares one. Reported from 20 grace periods on, if free_ipc was at work for half of the window or more: \
-          then it cannot keep up. No time lost of its own: the tasks that wait for the locks are findings of lock-wait.",
+          then it cannot keep up; and if other threads waited for shrinkers (functions with this word in their stack) for 5 % of the window or more, summed over all. No time lost of its own: the tasks that wait for the locks are findings of lock-wait.",
     limits: "Superblocks of other mounts that end at the same time make the ratio smaller: below 0.5 it is quiet. Timelines that were lost hide grace periods.",
     sources: "ipc/namespace.c (free_ipc; da27f796a832, v6.3: batches); fs/super.c (destroy_super_work); mm/shrinker.c and, before v6.7, mm/vmscan.c \
               (expand_shrinker_info).",
@@ -40,18 +44,27 @@ const EACH_ITS_OWN: Share = Share::percent(50);
 /// Below it, the work item has time to spare.
 const AT_WORK: Share = Share::percent(50);
 
+/// A part of their names: prealloc_shrinker, reparent_shrinker_deferred, unregister_shrinker (mm/vmscan.c, mm/shrinker.c).
+const SHRINKERS: &str = "shrinker";
+/// Namespaces that pile up where nothing walks the table of shrinkers cost memory alone.
+const LEAST_BEHIND: Share = Share::percent(5);
+
 /// What was measured.
 struct Freed {
     periods: u64,
     superblocks: u64,
     at_work: Share,
-    waited: std::time::Duration,
+    waited: Duration,
+    /// Of other threads, for shrinkers.
+    behind: Duration,
+    behind_share: Share,
 }
 
 fn measured(ev: &Evidence<'_>) -> Result<Freed, Missing> {
     let works = ev.works()?;
-    ev.spans()?;
+    let spans = ev.spans()?;
     ev.has_stacks()?;
+    let behind = waits_for_shrinkers(ev, spans);
     let of = |function| works.iter().filter(move |row: &&Work| row.function == function);
     let ran = of(FREES).map(|row| row.ran_ns).fold(0, u64::saturating_add);
     let waits = grace_periods(ev.recording(), ev.stacks());
@@ -60,17 +73,29 @@ fn measured(ev: &Evidence<'_>) -> Result<Freed, Missing> {
         periods: waits.iter().map(|one| one.count).fold(0, u64::saturating_add),
         superblocks: of(SUPERBLOCK).map(|row| row.count).fold(0, u64::saturating_add),
         at_work: Share::of(ran as f64 / 1e9, ev.window().as_secs_f64()),
-        waited: waits
-            .iter()
-            .map(|one| one.total)
-            .fold(std::time::Duration::ZERO, std::time::Duration::saturating_add),
+        waited: waits.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add),
+        behind,
+        behind_share: Share::of(behind.as_secs_f64(), ev.window().as_secs_f64()),
     })
+}
+
+fn waits_for_shrinkers(ev: &Evidence<'_>, spans: &[Span]) -> Duration {
+    let is_behind = |span: &&Span| {
+        span.work.as_deref() != Some(FREES)
+            && span.sampled_wait_ns > 0
+            && ev.stacks().kernel(span.stack).iter().any(|frame| frame.contains(SHRINKERS))
+    };
+    let waits = spans.iter().filter(is_behind).map(|span| span.sampled_wait_ns);
+    Duration::from_nanos(waits.fold(0, u64::saturating_add))
 }
 
 impl Freed {
     fn one_by_one(&self) -> bool {
         let each = Share::of(self.periods as f64, self.superblocks.max(1) as f64);
-        self.periods >= FEW && each >= EACH_ITS_OWN && self.at_work >= AT_WORK
+        self.periods >= FEW
+            && each >= EACH_ITS_OWN
+            && self.at_work >= AT_WORK
+            && self.behind_share >= LEAST_BEHIND
     }
 }
 
@@ -80,12 +105,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 fn finding(freed: &Freed) -> Finding {
-    let Freed { periods, superblocks, at_work, waited } = freed;
+    let Freed { periods, superblocks, at_work, waited, behind, .. } = freed;
     Finding::risk(RULE.id, Subject::host())
         .titled(format!(
             "the kernel frees IPC namespaces one at a time: free_ipc waited for {periods} RCU grace periods ({}) to free {superblocks} superblocks, \
-             and was at work for {at_work} of the window",
-            seconds(*waited)
+             and was at work for {at_work} of the window; other threads waited {} for shrinkers",
+            seconds(*waited),
+            seconds(*behind)
         ))
         .by(Culprit::new(SubjectKind::Kernel, FREES, "free_ipc, a work item that waits for a grace period for each IPC namespace"))
         .check("the grace periods of free_ipc, and what waits behind it", "whyslow work --for 10s")
@@ -104,17 +130,17 @@ fn finding(freed: &Freed) -> Finding {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let freed = measured(ev)?;
     let evidence = format!(
-        "{} waited for {} to free {}",
-        FREES,
+        "{FREES} waited for {} to free {}; other threads waited {} for shrinkers",
         whyslow_model::counted(freed.periods, "grace period"),
-        whyslow_model::counted(freed.superblocks, "superblock")
+        whyslow_model::counted(freed.superblocks, "superblock"),
+        seconds(freed.behind)
     );
     Ok(Some(RuledOut { what: "IPC namespaces that are freed one by one".into(), evidence }))
 }
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Span, Stack, State};
+    use whyslow_model::timeline::{Stack, State};
 
     use super::*;
     use crate::evidence::fixture::Fixture;
@@ -126,7 +152,10 @@ mod tests {
     const BATCH: &[&str] =
         &["schedule", "__wait_for_common", "synchronize_rcu_normal", "free_ipc", "process_one_work"];
 
-    /// One second in which free_ipc ran for `ran_ms`, in `periods` grace periods.
+    const BEHIND: &[&str] =
+        &["schedule", "rwsem_down_read_slowpath", "reparent_shrinker_deferred", "css_killed_work_fn"];
+
+    /// One second in which free_ipc ran for `ran_ms`, in `periods` grace periods, and others waited 60 ms for shrinkers.
     fn host(stack: &[&str], periods: u64, superblocks: u64, ran_ms: u64) -> Fixture {
         let work = |function: &str, count, ran_ns| Work {
             function: function.to_owned(),
@@ -147,9 +176,17 @@ mod tests {
         };
         Fixture::second().with(|tables| {
             tables.works = Some(vec![work(FREES, 1, ran_ms * MS), work(SUPERBLOCK, superblocks, 1)]);
-            tables.spans = Some((0..periods).map(wait).collect());
-            let kernel = stack.iter().map(|frame| (*frame).to_owned()).collect();
-            tables.stacks = Some(vec![Stack { id: 1, kernel, user: vec![] }]);
+            let behind = (0..6).map(|at| Span {
+                pid: 8,
+                stack: Some(2),
+                work: Some("css_killed_work_fn".into()),
+                ..wait(at)
+            });
+            tables.spans = Some((0..periods).map(wait).chain(behind).collect());
+            let kernel = |stack: &[&str]| stack.iter().map(|frame| (*frame).to_owned()).collect();
+            let stacks = [(1, stack), (2, BEHIND)];
+            let stacks = stacks.map(|(id, stack)| Stack { id, kernel: kernel(stack), user: vec![] });
+            tables.stacks = Some(stacks.to_vec());
         })
     }
 
@@ -170,7 +207,25 @@ mod tests {
         let host = host(BATCH, 40, 400, 990);
         assert!(check(&host.ev()).unwrap().is_empty());
         let ruled_out = rules_out(&host.ev()).unwrap().unwrap();
-        assert_eq!(ruled_out.evidence, "free_ipc waited for 40 grace periods to free 400 superblocks");
+        let evidence = "free_ipc waited for 40 grace periods to free 400 superblocks; other threads waited 60 ms for shrinkers";
+        assert_eq!(ruled_out.evidence, evidence);
+    }
+
+    /// Namespaces without cgroups pile up, and no thread is slow for it.
+    #[test]
+    fn is_quiet_where_nothing_waits_behind_them() {
+        let of_five = |tables: &mut whyslow_model::table::Tables| {
+            let spans = tables.spans.as_mut().unwrap();
+            spans.truncate(44);
+        };
+        let host = host(EACH, 40, 41, 990).with(of_five);
+        assert!(check(&host.ev()).unwrap().is_empty());
+        let ruled_out = rules_out(&host.ev()).unwrap().unwrap();
+        assert!(
+            ruled_out.evidence.ends_with("other threads waited 40 ms for shrinkers"),
+            "{}",
+            ruled_out.evidence
+        );
     }
 
     #[test]
