@@ -41,11 +41,13 @@ fn named(function: &str) -> &str {
 }
 
 fn held_back(work: &WorkAccount) -> Option<String> {
-    let workqueue = if work.workqueue.is_empty() { "their workqueue" } else { &work.workqueue };
+    let workqueue = match work.workqueue.as_str() {
+        "" => "their workqueue".to_owned(),
+        name => format!("workqueue {name}"),
+    };
     let held = seconds(work.held_back);
-    (work.held_back > Duration::ZERO).then(|| {
-        format!("{held} of it because workqueue {workqueue} ran as many items as it may (max_active)")
-    })
+    (work.held_back > Duration::ZERO)
+        .then(|| format!("{held} of it because {workqueue} ran as many items as it may (max_active)"))
 }
 
 /// Both tables, then the functions with the most time in full.
