@@ -46,6 +46,12 @@ pub struct Spec {
     /// The same on a kernel without the problem.
     #[serde(default)]
     pub twin: bool,
+    /// UTS namespaces all the time: the kernel removes these at once.
+    #[serde(default)]
+    pub uts: bool,
+    /// Jobs without cgroups.
+    #[serde(default)]
+    pub bare: bool,
 }
 
 /// Makes a cgroup, runs a program in it in a new namespace, removes it; records how long that took.
@@ -55,6 +61,7 @@ pub struct Jobs {
     pub name: String,
     pub think_ms: u64,
     pub work_us: u64,
+    pub bare: bool,
 }
 
 /// Makes a namespace and leaves the previous one.
@@ -75,11 +82,15 @@ impl Jobs {
         for job in 0_u64.. {
             let began = clock::now();
             let dir = self.dir.join(format!("{}-{job}", self.name));
-            fs::create_dir(&dir)?;
-            self.run(&dir, namespace(pen.mode()), &environment)?;
-            // The member has been waited for, but may not have left the cgroup yet.
-            while fs::remove_dir(&dir).is_err_and(|err| err.kind() == io::ErrorKind::ResourceBusy) {
-                std::thread::sleep(Duration::from_millis(1));
+            if self.bare {
+                self.run(None, namespace(pen.mode()), &environment)?;
+            } else {
+                fs::create_dir(&dir)?;
+                self.run(Some(&dir), namespace(pen.mode()), &environment)?;
+                // The member has been waited for, but may not have left the cgroup yet.
+                while fs::remove_dir(&dir).is_err_and(|err| err.kind() == io::ErrorKind::ResourceBusy) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
             pen.note(began, clock::now().saturating_sub(began));
             pen.did_one();
@@ -88,11 +99,11 @@ impl Jobs {
         Ok(())
     }
 
-    fn run(&self, dir: &Path, namespace: i32, environment: &str) -> io::Result<()> {
+    fn run(&self, dir: Option<&Path>, namespace: i32, environment: &str) -> io::Result<()> {
         let Some(child) = sys::fork()? else {
             let ready = sys::die_with_parent()
                 .and_then(|()| sys::unshare(namespace))
-                .and_then(|()| fs::write(dir.join("cgroup.procs"), "0"));
+                .and_then(|()| dir.map_or(Ok(()), |dir| fs::write(dir.join("cgroup.procs"), "0")));
             let failed = ready.err().unwrap_or_else(|| sys::exec_self(&self.name, environment));
             eprintln!("a job failed: {failed}");
             sys::leave(2);
@@ -133,7 +144,8 @@ impl Setting for Spec {
         (0..self.idle_groups).try_for_each(|n| fs::create_dir(room.dir().join(format!("idle-{n}"))))?;
         let worker = |_| {
             let name = draw.word(5);
-            let jobs = Jobs { dir: room.dir().to_owned(), name, think_ms: self.think_ms, work_us: 2_000 };
+            let (dir, think_ms) = (room.dir().to_owned(), self.think_ms);
+            let jobs = Jobs { dir, name, think_ms, work_us: 2_000, bare: self.bare };
             Order::new(&self.worker, Act::Jobs(jobs)).within(vec![room.procs()]).start()
         };
         let workers = (0..self.workers).map(worker).collect::<io::Result<_>>()?;
@@ -166,7 +178,7 @@ impl Running {
 impl Part for Running {
     fn impose(&mut self) -> Result<(), Trouble> {
         self.imposed_at = clock::now();
-        self.set_mode(1);
+        self.set_mode(u64::from(!self.spec.uts));
         Ok(())
     }
 
