@@ -57,3 +57,60 @@ pub struct Churn {
     #[serde(skip_serializing_if = "is_default")]
     pub away_ns: u64,
 }
+
+words! {
+    /// Something of which a host has many, as counts name it.
+    Thing {
+        /// Of the hierarchy in which one was made or removed; those that are removed and not freed yet are among them.
+        Cgroups "cgroups",
+        /// In the mount namespace of a process that made or removed one: the largest.
+        Mounts "mounts",
+        /// Of a user, with those in user namespaces below (user_namespaces(7): what the files of /proc/sys/user limit).
+        MountNamespaces "mount namespaces",
+        UtsNamespaces "UTS namespaces",
+        IpcNamespaces "IPC namespaces",
+        UserNamespaces "user namespaces",
+        PidNamespaces "PID namespaces",
+        NetNamespaces "network namespaces",
+        CgroupNamespaces "cgroup namespaces",
+        TimeNamespaces "time namespaces",
+    }
+}
+
+impl ChurnKind {
+    /// The count that it changes.
+    #[must_use]
+    pub const fn thing(self) -> Option<Thing> {
+        Some(match self {
+            ChurnKind::CgroupMade | ChurnKind::CgroupRemoved => Thing::Cgroups,
+            ChurnKind::Mounted | ChurnKind::Unmounted => Thing::Mounts,
+            ChurnKind::MountNamespace => Thing::MountNamespaces,
+            ChurnKind::UtsNamespace => Thing::UtsNamespaces,
+            ChurnKind::IpcNamespace => Thing::IpcNamespaces,
+            ChurnKind::UserNamespace => Thing::UserNamespaces,
+            ChurnKind::PidNamespace => Thing::PidNamespaces,
+            ChurnKind::NetNamespace => Thing::NetNamespaces,
+            ChurnKind::CgroupNamespace => Thing::CgroupNamespaces,
+            ChurnKind::TimeNamespace => Thing::TimeNamespaces,
+            ChurnKind::CgroupJoined | ChurnKind::NamespaceJoined => return None,
+        })
+    }
+
+    /// It makes the count smaller.
+    #[must_use]
+    pub const fn removes(self) -> bool {
+        matches!(self, ChurnKind::CgroupRemoved | ChurnKind::Unmounted)
+    }
+}
+
+/// How many of a thing there were: a row of the table `populations`. The kernel's own count, read where one is made or removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Population {
+    /// A word of [`Thing`].
+    pub what: String,
+    /// Time of the window, some ms after the event.
+    pub at_ns: u64,
+    /// How many; of several events since the row before the largest.
+    pub count: u64,
+}

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::timeline::is_default;
 
 pub use crate::blocked::Blocked;
-pub use crate::churn::Churn;
+pub use crate::churn::{Churn, Population};
 pub use crate::failed::FailedCall;
 pub use crate::group::{Group, User};
 pub use crate::io_file::{IoFile, IoOf};
@@ -93,6 +93,8 @@ pub struct Tables {
     pub stat_reads: Option<Vec<StatRead>>,
     /// One row a (process tree, kind) of cgroups, namespaces and mounts that were made or removed.
     pub churn: Option<Vec<Churn>>,
+    /// One row a (thing, moment): how many cgroups, namespaces and mounts there were.
+    pub populations: Option<Vec<Population>>,
     /// One row a (thread, stack, lock, holder) that was sampled in D state.
     pub blocked: Option<Vec<Blocked>>,
     /// One row a request to another host (`whyslow net TARGET`), in the order in which they were sent.

@@ -39,6 +39,7 @@ pub mod oncpu;
 pub mod own_memory;
 mod percpu;
 pub mod pidns;
+mod populations;
 pub mod programs;
 mod refusal;
 mod ring;

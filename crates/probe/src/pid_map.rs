@@ -164,6 +164,7 @@ impl Numbers {
             stalls,
             stat_reads,
             churn,
+            populations: _,
             blocked,
             pings: _,
             spins: _, // as samples

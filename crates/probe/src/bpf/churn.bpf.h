@@ -50,6 +50,17 @@ struct {
 /* Events for which there was no room. */
 __u64 churn_lost;
 
+/* How many there are of what an event makes or removes (enum churn_what of what makes it): the largest number that an event found since user
+ * space looked here. 0: no event.
+ */
+__u64 populations[CHURNS];
+
+static __always_inline void note_population(__u32 what, __u64 count)
+{
+	if (what < CHURNS && populations[what] < count)
+		populations[what] = count;
+}
+
 static __always_inline struct task_struct *at_the_top(struct task_struct *t)
 {
 	struct task_struct *at = BPF_CORE_READ(t, group_leader), *above;
@@ -110,10 +121,36 @@ static __always_inline __u64 namespace_flag(__u32 what)
 	return 0;
 }
 
+/* enum ucount_type (include/linux/user_namespace.h). */
+static __always_inline __u32 ucount_type(__u32 what)
+{
+	switch (what) {
+	case PID_NAMESPACE:
+		return 1;
+	case UTS_NAMESPACE:
+		return 2;
+	case IPC_NAMESPACE:
+		return 3;
+	case NET_NAMESPACE:
+		return 4;
+	case MOUNT_NAMESPACE:
+		return 5;
+	case CGROUP_NAMESPACE:
+		return 6;
+	case TIME_NAMESPACE:
+		return 7;
+	}
+	return 0; /* USER_NAMESPACE */
+}
+
 static __noinline int count_namespaces(__u64 flags)
 {
+	struct task_struct *t = current_task();
+
 	for (__u32 what = MOUNT_NAMESPACE; what < CHURNS; what++)
-		if (flags & namespace_flag(what))
+		if (flags & namespace_flag(what)) {
 			count_churn(what);
+			note_population(what, namespaces_of_user(t, ucount_type(what)));
+		}
 	return 0;
 }

@@ -2,13 +2,15 @@
 //! event of their own (unshare, setns, mount, umount) `failed.bpf.c`.
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
-pub(super) use whyslow_model::churn::Churn;
 use whyslow_model::churn::ChurnKind;
+pub(super) use whyslow_model::churn::{Churn, Population};
 
+use super::populations::Populations;
 use super::{clear, map_sizes, missing, text, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -31,7 +33,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
-    of_waits: false,
+    of_waits: true,
     start: |slot, _| {
         Ok(Some(Box::new(Probed::load(slot, std::process::id()).map_err(|err| missing(WHAT, &err))?)))
     },
@@ -40,6 +42,7 @@ pub const ENTRY: Entry = Entry {
 /// The loaded probe. Dropping it detaches it from the kernel.
 struct Probed<'slot> {
     skel: skel::ChurnSkel<'slot>,
+    populations: Populations,
 }
 
 impl<'slot> Probed<'slot> {
@@ -50,7 +53,7 @@ impl<'slot> Probed<'slot> {
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.own_tgid = own;
         }
-        Ok(Self { skel: open.load()? })
+        Ok(Self { skel: open.load()?, populations: Populations::default() })
     }
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
@@ -70,13 +73,27 @@ impl Probe for Probed<'_> {
         clear(&self.skel.maps.churns);
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.began = host::monotonic_ns();
+            bss.populations = Default::default();
         }
         self.attach().map_err(|err| missing(WHAT, &err))
+    }
+
+    fn poll(&mut self, at: Duration) -> bool {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            self.populations.look(at, &mut bss.populations);
+        }
+        false
+    }
+
+    fn stop(&mut self, window: Duration) -> Result<(), Missing> {
+        self.poll(window);
+        Ok(())
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         self.skel.links = skel::ChurnLinks::default();
         ending.tables.churn.get_or_insert_default().extend(rows(&self.skel.maps.churns, 0));
+        ending.tables.populations.get_or_insert_default().extend(self.populations.rows());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         Ok(())
     }

@@ -13,15 +13,21 @@ static __always_inline bool may_churn(__u64 call)
 	return call == 165 || call == 166 || call == 272 || call == 308 || call == 429;
 }
 
+static __always_inline int count_mount(__u32 what)
+{
+	note_population(MOUNTED, mounts_of_namespace(current_task()));
+	return count_churn(what);
+}
+
 static __noinline int count_call(__u64 call, __u64 first, __u64 fourth)
 {
 	switch (call) {
 	case 165: /* mount */
-		return fourth & MAKES_NO_MOUNT ? 0 : count_churn(MOUNTED);
+		return fourth & MAKES_NO_MOUNT ? 0 : count_mount(MOUNTED);
 	case 429: /* move_mount */
-		return count_churn(MOUNTED);
+		return count_mount(MOUNTED);
 	case 166: /* umount2 */
-		return count_churn(UNMOUNTED);
+		return count_mount(UNMOUNTED);
 	case 308: /* setns */
 		return count_churn(NAMESPACE_JOINED);
 	case 272: /* unshare */

@@ -1,9 +1,12 @@
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
+
+use whyslow_model::churn::Thing;
 
 use super::*;
 use crate::bpf::failed::Failed;
-use crate::test_group::Group;
+use crate::test_group::{Group, Victim};
 
 /// Counts while `load` runs, by both halves: rows of this process.
 fn counted(load: impl FnOnce()) -> Vec<Churn> {
@@ -25,7 +28,11 @@ fn count(rows: &[Churn], what: ChurnKind) -> u64 {
 
 /// A child that calls unshare(2) with these flags before it executes.
 fn unsharing(flags: i32) -> Command {
-    let mut command = Command::new("true");
+    unsharing_before(flags, "true")
+}
+
+fn unsharing_before(flags: i32, program: &str) -> Command {
+    let mut command = Command::new(program);
     // SAFETY: one system call, which needs nothing of this process.
     unsafe {
         command.pre_exec(move || match libc::unshare(flags) {
@@ -161,4 +168,65 @@ fn root_cgroups_that_are_made_and_removed_and_moves_into_them_are_counted() {
     });
     let counts = [ChurnKind::CgroupMade, ChurnKind::CgroupRemoved, ChurnKind::CgroupJoined];
     assert_eq!(counts.map(|what| count(&rows, what)), [GROUPS; 3], "{rows:?}");
+}
+
+/// Cgroups that go when this is dropped.
+struct Dirs(Vec<PathBuf>);
+
+impl Dirs {
+    fn make(&mut self, group: &Group, count: usize) {
+        for _ in 0..count {
+            let dir = group.file(&format!("p{}", self.0.len()));
+            std::fs::create_dir(&dir).unwrap();
+            self.0.push(dir);
+        }
+    }
+}
+
+impl Drop for Dirs {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
+    }
+}
+
+/// Children in a UTS namespace of their own each, which live until this is dropped.
+struct Held(Vec<Victim>);
+
+impl Held {
+    fn start(&mut self, count: usize) {
+        for _ in 0..count {
+            let mut command = unsharing_before(libc::CLONE_NEWUTS, "sleep");
+            self.0.push(Victim(command.arg("60").spawn().unwrap()));
+        }
+    }
+}
+
+/// How much it grew from the first row to the last.
+fn grew(rows: &[Population], thing: Thing) -> i64 {
+    let counts: Vec<u64> = rows.iter().filter(|row| row.what == thing.word()).map(|row| row.count).collect();
+    let [first, .., last] = counts[..] else { panic!("{thing} in fewer than two rows of {rows:?}") };
+    last as i64 - first as i64
+}
+
+#[test]
+fn root_populations_are_the_kernels_own_counts() {
+    const MORE: usize = 8;
+    let Some(group) = Group::new("cpu") else { return };
+    let (mut slot, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut churn = Probed::load(&mut slot, 0).expect("root may load it");
+    let mut failed = Failed::load(&mut other, 0).expect("root may load it");
+    Probe::begin(&mut churn).unwrap();
+    Probe::begin(&mut failed).unwrap();
+    let (mut dirs, mut held) = (Dirs(Vec::new()), Held(Vec::new()));
+    for (second, count) in [(1, 1), (2, MORE)] {
+        dirs.make(&group, count);
+        held.start(count);
+        churn.poll(Duration::from_secs(second));
+        Probe::poll(&mut failed, Duration::from_secs(second));
+    }
+    let rows: Vec<Population> = churn.populations.rows().into_iter().chain(failed.populations()).collect();
+    for thing in [Thing::Cgroups, Thing::UtsNamespaces] {
+        // Others may have made or removed some meanwhile.
+        assert!((grew(&rows, thing) - MORE as i64).abs() <= 2, "{rows:?}");
+    }
 }

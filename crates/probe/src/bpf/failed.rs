@@ -10,6 +10,7 @@ use whyslow_model::{Missing, table};
 
 use super::connect::socket_address;
 use super::crowd::{Crowd, Verdict};
+use super::populations::Populations;
 use super::{churn, map_sizes, missing, text, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -60,6 +61,7 @@ pub struct Failed<'slot> {
     let_go_at: Option<Instant>,
     /// How long the hook was detached, so far.
     away: Duration,
+    populations: Populations,
 }
 
 impl<'slot> Failed<'slot> {
@@ -78,7 +80,8 @@ impl<'slot> Failed<'slot> {
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         open.maps.retries.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
         let skel = open.load()?;
-        Ok(Self { skel, crowd: Crowd::new(TOO_MANY, 0.0), let_go_at: None, away: Duration::ZERO })
+        let (crowd, populations) = (Crowd::new(TOO_MANY, 0.0), Populations::default());
+        Ok(Self { skel, crowd, let_go_at: None, away: Duration::ZERO, populations })
     }
 
     fn look(&mut self) -> Result<(), Missing> {
@@ -92,6 +95,12 @@ impl<'slot> Failed<'slot> {
         let map = &self.skel.maps.ended_calls;
         let counts = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
         Some(counts.iter().map(|bytes| value(bytes)).collect())
+    }
+
+    fn look_at_populations(&mut self, at: Duration) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            self.populations.look(at, &mut bss.populations);
+        }
     }
 
     fn row_in_vain(&self, key: &vain_key, calls: &vain_calls) -> table::FailedCall {
@@ -112,6 +121,11 @@ impl<'slot> Failed<'slot> {
     /// Calls that made or entered a namespace, made or removed a mount.
     pub(super) fn churn(&self) -> Vec<churn::Churn> {
         churn::rows(&self.skel.maps.churns, self.away_ns())
+    }
+
+    /// How many namespaces and mounts there were over the window.
+    pub(super) fn populations(&self) -> Vec<churn::Population> {
+        self.populations.rows()
     }
 
     fn away_ns(&self) -> u64 {
@@ -149,7 +163,8 @@ impl Probe for Failed<'_> {
         self.look()
     }
 
-    fn poll(&mut self, _at: Duration) -> bool {
+    fn poll(&mut self, at: Duration) -> bool {
+        self.look_at_populations(at);
         match self.let_go_at {
             Some(then) if then.elapsed() >= AWAY && !has_many_threads() => {
                 self.away = self.time_away();
@@ -177,11 +192,17 @@ impl Probe for Failed<'_> {
         false
     }
 
+    fn stop(&mut self, window: Duration) -> Result<(), Missing> {
+        self.look_at_populations(window);
+        Ok(())
+    }
+
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.tables.failed_calls = Some(self.rows());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
         ending.lost(churn::WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         ending.tables.churn.get_or_insert_default().extend(self.churn());
+        ending.tables.populations.get_or_insert_default().extend(self.populations());
         let away = self.time_away();
         if !away.is_zero() {
             let ms = away.as_millis();

@@ -84,15 +84,18 @@ struct cgroup_subsys_state {
 	__u64 serial_nr; /* counted over all hierarchies, in the order in which they were made (kernel/cgroup/cgroup.c) */
 };
 
-struct cgroup_root {
-	int hierarchy_id;
-};
-
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 	struct cgroup_root *root;
 	int level; /* 0: the root */
+	int nr_descendants;
+	int nr_dying_descendants; /* removed, and not freed yet */
+};
+
+struct cgroup_root {
+	int hierarchy_id;
+	struct cgroup cgrp;
 };
 
 struct css_set {
@@ -157,6 +160,10 @@ struct sched_info {
 typedef struct {
 	long long counter;
 } atomic64_t;
+
+typedef struct {
+	long counter;
+} atomic_long_t;
 
 struct page_counter {
 	atomic64_t usage;
@@ -294,6 +301,7 @@ struct task_struct {
 	struct thread_struct thread;
 	void *worker_private;
 	const struct cred *real_cred;
+	struct nsproxy *nsproxy;
 };
 
 /* v5.17, e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread") */
@@ -1001,6 +1009,73 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 	return (void *)((unsigned long)mnt - bpf_core_field_offset(struct mount, mnt));
 }
 
+/* ---- counts of namespaces and mounts (churn) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct user_namespace {
+	struct ucounts *ucounts; /* of the user that made it, in the namespace above */
+};
+
+struct ucounts {
+	struct user_namespace *ns;
+	atomic_long_t ucount[8]; /* by enum ucount_type */
+};
+
+/* v5.14, 905ae01c4ae2 ("Add a reference to ucounts for each cred") */
+struct cred___since_5_14 {
+	struct ucounts *ucounts;
+};
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+};
+
+struct mnt_namespace {
+	unsigned int nr_mounts;
+};
+
+/* v6.8, 2eea9ce4310d ("mounts: keep list of mounts in an rbtree"): it is the tree since then. */
+struct mnt_namespace___before_6_8 {
+	unsigned int mounts;
+};
+
+#pragma clang attribute pop
+
+/* User namespaces are nested in 32 levels at most (kernel/user_namespace.c); those of containers in one. */
+#define MOST_USER_NAMESPACES 8
+
+/* How many namespaces of this type (enum ucount_type, include/linux/user_namespace.h) the task's user has, with those in user namespaces
+ * below: what /proc/sys/user/max_* limits. One counts until it is freed. 0: not known.
+ */
+static __always_inline __u64 namespaces_of_user(struct task_struct *t, __u32 type)
+{
+	struct cred___since_5_14 *cred = (void *)BPF_CORE_READ(t, real_cred);
+	struct ucounts *user, *above;
+	__u64 count = 0;
+
+	if (!bpf_core_field_exists(cred->ucounts))
+		return 0;
+	user = BPF_CORE_READ(cred, ucounts);
+	for (int i = 0; i < MOST_USER_NAMESPACES; i++) {
+		above = BPF_CORE_READ(user, ns, ucounts);
+		if (!above)
+			break;
+		user = above;
+	}
+	bpf_probe_read_kernel(&count, sizeof(count),
+			      (void *)user + bpf_core_field_offset(struct ucounts, ucount) + type * sizeof(count));
+	return count;
+}
+
+static __always_inline __u64 mounts_of_namespace(struct task_struct *t)
+{
+	struct mnt_namespace *ns = BPF_CORE_READ(t, nsproxy, mnt_ns);
+	struct mnt_namespace___before_6_8 *old = (void *)ns;
+
+	return bpf_core_field_exists(ns->nr_mounts) ? BPF_CORE_READ(ns, nr_mounts) : BPF_CORE_READ(old, mounts);
+}
+
 /* ---- timelines (sched) ---- */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -1043,10 +1118,6 @@ enum {
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-typedef struct {
-	long counter;
-} atomic_long_t;
 
 struct mutex {
 	atomic_long_t owner; /* absent with PREEMPT_RT: an rt_mutex is in its place */

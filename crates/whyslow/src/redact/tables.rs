@@ -41,6 +41,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         stalls,
         stat_reads,
         churn,
+        populations: _,
         blocked,
         pings: _,
         spins,

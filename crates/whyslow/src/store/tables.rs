@@ -74,6 +74,7 @@ tables! {
     stalls Later,
     stat_reads Later,
     churn Later,
+    populations Later,
     blocked Later,
     pings Later,
 }

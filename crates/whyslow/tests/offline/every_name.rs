@@ -40,6 +40,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         stalls,
         stat_reads,
         churn,
+        populations: _,
         blocked,
         pings: _,
         spins,
@@ -265,6 +266,7 @@ pub fn a_row_of_each() -> Tables {
         }]),
         blocked: Some(vec![Blocked { samples: 1, ..Blocked::default() }]),
         churn: Some(vec![Churn { what: "cgroups made".into(), ..Churn::default() }]),
+        populations: Some(vec![Population { what: "cgroups".into(), ..Population::default() }]),
         pings: Some(vec![Ping { answer: "reply".into(), error: Some("EPERM".into()), ..Ping::default() }]),
         spins: Some(vec![Spin::default()]),
     }

@@ -93,7 +93,7 @@ fn mutated(draw: &mut Draw, largest: &mut Largest) -> Recording {
     }
     change!(tasks cgroups samples waits cpus memory disk connects listeners programs spans stacks runs holds);
     change!(locks works failed_calls latency_holders spins calls slow_calls polls sockets speeds cross_calls late_timers);
-    change!(gaps irq_latencies stalls stat_reads churn blocked pings requests io_files groups users);
+    change!(gaps irq_latencies stalls stat_reads churn populations blocked pings requests io_files groups users);
     if change.draw.one_in(2) {
         change.row(&mut rec.meta);
     }

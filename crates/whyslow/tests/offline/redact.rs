@@ -149,7 +149,7 @@ fn the_host_that_was_asked_has_a_made_up_name() {
 }
 
 /// Fields whose strings are the kernel's, numbers or code.
-const KERNELS: [&str; 28] = [
+const KERNELS: [&str; 29] = [
     "blocked.state",
     "churn.what",
     "cross_calls.function",
@@ -167,6 +167,7 @@ const KERNELS: [&str; 28] = [
     "locks.kind",
     "pings.answer",
     "pings.error",
+    "populations.what",
     "programs.kind",
     "spans.target.dev",
     "spans.target.kind",

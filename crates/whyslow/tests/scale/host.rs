@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use whyslow_faults::Draw;
-use whyslow_model::churn::ChurnKind;
+use whyslow_model::churn::{ChurnKind, Population, Thing};
 use whyslow_model::table::{
     Blocked, Cgroup, CgroupCpu, CgroupMemory, Churn, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency,
     LateTimer, Listener, Memory, Ping, Poll, Sample, Socket, Speed, Spin, Stall, StallSeen, StatRead, Tables,
@@ -472,6 +472,7 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
         stat_reads: Some((0..size.cpus * 8).map(|_| stat_read(some(draw), draw)).collect()),
         blocked: Some((1..=size.cpus * 200).map(|id| blocked(id, some(draw), draw)).collect()),
         churn: Some((0..size.cpus * 8).map(|_| churn(some(draw), draw)).collect()),
+        populations: Some((0..640).map(|i| population(i * WINDOW / 640, draw)).collect()),
         pings: Some((0..size.cpus * 100).map(|i| ping(i.into(), draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
@@ -503,6 +504,12 @@ fn blocked(id: u32, pid: u32, draw: &mut Draw) -> Blocked {
 fn churn(tgid: u32, draw: &mut Draw) -> Churn {
     let what = draw.pick(ChurnKind::ALL).word().to_owned();
     Churn { tgid, what, count: draw.between(1, 9_000), ..Churn::default() }
+}
+
+/// They grow in the window.
+fn population(at_ns: u64, draw: &mut Draw) -> Population {
+    let what = draw.pick(Thing::ALL).word().to_owned();
+    Population { what, at_ns, count: at_ns / 1_000_000 + draw.between(1, 100) }
 }
 
 /// Each answer in a hundred is late, and one in a hundred is lost.
