@@ -16,6 +16,7 @@ mod ended;
 mod explain;
 mod facts;
 mod flames;
+mod growing;
 mod holders;
 mod in_flight;
 mod ipi_waits;
@@ -39,6 +40,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod turns;
 mod walk;
 mod wall;
 mod who_answers;

@@ -10,6 +10,7 @@ pub mod cpu;
 mod evidence;
 pub mod focus;
 pub mod graph;
+mod growth;
 mod hashing;
 mod irq;
 mod jobs;

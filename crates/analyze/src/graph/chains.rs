@@ -280,15 +280,15 @@ struct Fold {
 }
 
 #[derive(Default)]
-struct HopFold {
+pub(super) struct HopFold {
     shown: Option<Called>,
     lost: u64,
     worst: u64,
     count: u64,
     state: TaskState,
     /// The longest wait.
-    row: Option<usize>,
-    tasks: Vec<(u32, Called)>,
+    pub row: Option<usize>,
+    pub tasks: Vec<(u32, Called)>,
 }
 
 impl Fold {
@@ -344,13 +344,13 @@ impl Fold {
             lost: Duration::from_nanos(hop.lost),
             worst: Some(hop.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
             count: Some(hop.count).filter(|count| *count > 0),
-            per_call: None,
-            grows_with: None,
+            ..Hop::default()
         });
         let mut hops: Vec<Hop> = hops.collect();
         if let Some(last) = hops.last_mut() {
             graph.calls_of(last);
         }
+        graph.note_growth(&mut hops, &self.hops, keys);
         let named = |(pid, called): &(u32, Called)| (*pid, graph.names.who(*called));
         Chain {
             time: Duration::from_nanos(self.time),

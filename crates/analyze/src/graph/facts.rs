@@ -12,6 +12,7 @@ use super::brief::Siblings;
 use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
+use super::growing::Growing;
 use super::in_flight::Answer;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
@@ -22,6 +23,7 @@ use super::passed_on::{Hand, Word};
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
+use super::turns::{LockId, Turn};
 use super::who_answers::Stuck;
 use crate::hashing::{Table, with_room};
 use crate::names::Names as GroupNames;
@@ -110,6 +112,10 @@ pub(super) struct Graph<'r> {
     pub passed_on: OnceCell<Table<Word, Vec<Hand>>>,
     /// Threads that wake the waiters at a word; found when it is asked for.
     pub wakers: OnceCell<Table<Word, (Option<usize>, usize)>>,
+    /// Turns at locks; found when it is asked for.
+    pub turns: OnceCell<Table<LockId, Vec<Turn>>>,
+    /// What chains may grow with; found when it is asked for.
+    pub growing: OnceCell<Growing>,
     /// Threads that are stuck, by process, as far as they were asked for.
     pub stuck: RefCell<Table<u32, Rc<[Stuck]>>>,
     classify: Classify,
@@ -189,6 +195,8 @@ impl<'r> Graph<'r> {
             let_go: OnceCell::new(),
             passed_on: OnceCell::new(),
             wakers: OnceCell::new(),
+            turns: OnceCell::new(),
+            growing: OnceCell::new(),
             stuck: RefCell::default(),
             classify,
             on_cpu,

@@ -5,6 +5,7 @@ mod children;
 mod convoys;
 mod examples;
 mod garbage;
+mod growing;
 mod host;
 mod in_flight;
 mod ipi_waits;

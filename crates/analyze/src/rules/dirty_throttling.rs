@@ -54,8 +54,8 @@ fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
         lost: Duration::ZERO,
         worst: None,
         count: None,
-        per_call: None,
         grows_with: Some("dirty pages".into()),
+        ..Hop::default()
     };
     Finding::risk(RULE.id, Subject::new(SubjectKind::Task, pid.to_string(), name))
         .titled(format!(

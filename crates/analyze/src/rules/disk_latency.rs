@@ -90,7 +90,7 @@ fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
         worst: Some(worst),
         count: Some(sum.requests),
         per_call: Some(mean),
-        grows_with: None,
+        ..Hop::default()
     };
     let subject = Subject::new(SubjectKind::Device, device, device);
     Finding::risk(RULE.id, subject)

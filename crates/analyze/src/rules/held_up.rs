@@ -21,7 +21,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Subject, SubjectKind, comman
 
 use self::blame::{Blame, Blamed};
 use super::homes::Homes;
-use super::one_end::{Cause, Waits, lost};
+use super::one_end::{Cause, Waits, circle, lost};
 use super::{Rule, queues};
 use crate::Evidence;
 use crate::cpu::spread::Loss;
@@ -223,10 +223,11 @@ fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Opt
         _ => format!("{}, which waits for {}", did.who, did.detail),
     };
     let title = format!(
-        "{} waited {} for {}; at the end: {what}",
+        "{} waited {} for {}; at the end: {what}{}",
         found.waiters(&victims),
         seconds(cause.time),
-        head.detail
+        head.detail,
+        circle(&cause.chain)
     );
     let pid = found.thread();
     let mut finding = Finding::cause(RULE.id, homes.payer(ev, &victims, pid), loss.likely)

@@ -20,7 +20,7 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Finding, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
-use super::one_end::{Cause, victim};
+use super::one_end::{Cause, circle, victim};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::{CHAIN_THRESHOLD, HostChain, is_cycle};
@@ -34,7 +34,9 @@ pub const RULE: Rule = Rule {
            waiters sleep in D state: they use no CPU and no disk, and no counter says which task they wait for.",
     how: "The wait-for graph follows each waiter to the lock holder or waker, and on to the task or device at the end of the chain. \
           Counterfactual: had the end of the chain been done at once, the waiters would have gone on. Time lost = the part of the \
-          waits that the chain explains, less what the waiters' sleeps absorb, from 5 % of the waiters' time and 1 % of the window on.",
+          waits that the chain explains, less what the waiters' sleeps absorb, from 5 % of the waiters' time and 1 % of the window on. \
+          A vicious circle: each hold got longer in the window (1.5 times from its first to its last third, or more) with a count of cgroups, mounts or \
+          namespaces, and tasks that remove some of these wait for it.",
     limits: "Spinlocks: not seen, because a task that spins is on a CPU. A lock holder that is known only from what readers leave in \
              the lock's word, or that was not seen: not accused. A lock that was released and acquired again unseen: the first holder \
              is reported. Semaphores: they have no owner, so the waker counts as the holder. Work of a task's own children, and of a \
@@ -113,7 +115,13 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         _ if is_cycle(&cause.chain) => format!("{}, which {}", leaf.who, leaf.detail),
         _ => format!("{}, which waits for {}", leaf.who, leaf.detail),
     };
-    let title = format!("{} waited {} for {}; at the end: {at}", head.who, seconds(cause.time), head.detail);
+    let title = format!(
+        "{} waited {} for {}; at the end: {at}{}",
+        head.who,
+        seconds(cause.time),
+        head.detail,
+        circle(&cause.chain)
+    );
     let mut finding = Finding::cause(RULE.id, victim(ev, &victims), loss.likely)
         .titled(title)
         .share_of(loss.lived)

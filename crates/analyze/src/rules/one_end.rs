@@ -85,6 +85,11 @@ pub(super) fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     }
 }
 
+/// The end of a title.
+pub(super) fn circle(chain: &Chain) -> &'static str {
+    if chain.hops.iter().any(|hop| hop.circle) { "; a vicious circle" } else { "" }
+}
+
 /// The time that the victims lost: this part of their waits for the end of the chain. These waits are not sleeps that absorb. The other sleeps may
 /// have absorbed the loss, unless the victims sleep as long as ever after long waits.
 pub(super) fn lost(

@@ -64,7 +64,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             worst: Some(worst),
             count: Some(count),
             per_call: time.checked_div(u32::try_from(count).unwrap_or(u32::MAX)),
-            grows_with: None,
+            ..Hop::default()
         };
         found.push(
             Finding::risk(RULE.id, victim)

@@ -25,10 +25,12 @@ pub struct Hop {
     pub worst: Option<Duration>,
     /// How many waits, where counted.
     pub count: Option<u64>,
-    /// Time per call, where calls were counted.
+    /// Time per call, where calls were counted; with `grows_with` at the end of the window.
     pub per_call: Option<Duration>,
-    /// The count that the time per call grows with, where known.
+    /// The count that the time per call grows with, where known: "9,000 cgroups".
     pub grows_with: Option<String>,
+    /// A vicious circle: tasks that make that count smaller wait in hops above this one.
+    pub circle: bool,
 }
 
 impl Hop {
@@ -50,11 +52,26 @@ impl Hop {
     }
 }
 
+impl Hop {
+    /// What the time per call grows with, in words.
+    #[must_use]
+    pub fn growth(&self) -> Option<String> {
+        let count = self.grows_with.as_ref()?;
+        let noun = count.split_once(' ').map_or(count.as_str(), |(_, noun)| noun);
+        Some(match self.circle {
+            true => format!(
+                "growing with {count}: a vicious circle, because tasks that remove {noun} wait for it"
+            ),
+            false => format!("growing with {count}"),
+        })
+    }
+}
+
 /// JSON has names as text, and beside them the data they are made of.
 impl Serialize for Hop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = |time: Duration| round(time.as_secs_f64());
-        let mut hop = serializer.serialize_struct("Hop", 11)?;
+        let mut hop = serializer.serialize_struct("Hop", 12)?;
         hop.serialize_field("reason", &self.reason)?;
         hop.serialize_field("who", &self.who)?;
         if let Some(work) = self.who.work() {
@@ -73,6 +90,9 @@ impl Serialize for Hop {
         }
         if let Some(count) = &self.grows_with {
             hop.serialize_field("grows_with", count)?;
+        }
+        if self.circle {
+            hop.serialize_field("circle", &true)?;
         }
         hop.end()
     }

@@ -244,8 +244,8 @@ fn growth(hop: &Hop) -> String {
     if let Some(per_call) = hop.per_call {
         words.push_str(&format!(", {} a call", seconds(per_call)));
     }
-    if let Some(count) = &hop.grows_with {
-        words.push_str(&format!(", growing with {count}"));
+    if let Some(growth) = hop.growth() {
+        words.push_str(&format!(", {growth}"));
     }
     words
 }

@@ -168,7 +168,7 @@ pub(super) fn hop_words(hop: &Hop) -> String {
         hop.count.map(times),
         hop.worst.map(|worst| format!("worst {}", seconds(worst))),
         hop.per_call.map(|per_call| format!("{} a call", seconds(per_call))),
-        hop.grows_with.as_ref().map(|count| format!("growing with {count}")),
+        hop.growth(),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { words } else { format!("{words}: {}", parts.join(", ")) }

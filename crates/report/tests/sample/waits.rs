@@ -80,7 +80,7 @@ fn cgroup_mutex() -> Chain {
         2.9,
     );
     (killer.count, killer.worst) = (Some(6), Some(s(0.9)));
-    (killer.per_call, killer.grows_with) = (Some(s(0.5)), Some("9,000 cgroups".into()));
+    (killer.per_call, killer.grows_with, killer.circle) = (Some(s(0.5)), Some("9,000 cgroups".into()), true);
     let mut waiter =
         hop("lock", "runguard", "uninterruptible", lock(LockKind::Mutex, "cgroup_mutex", None), 3.2);
     (waiter.count, waiter.worst) = (Some(480), Some(s(0.059)));

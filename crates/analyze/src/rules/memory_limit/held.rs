@@ -149,8 +149,7 @@ fn finding(
         lost: loss.likely,
         worst: Some(Duration::from_nanos(worst)),
         count: None,
-        per_call: None,
-        grows_with: None,
+        ..Hop::default()
     };
     let found = found
         .raw_wait(Duration::from_nanos(all))
