@@ -2,6 +2,7 @@
 //! growth of its own cost. No test here judges what whyslow reports about the host's time.
 
 mod blocked;
+mod circle;
 mod exam;
 mod jobs;
 mod limits;
