@@ -111,13 +111,15 @@ pub fn expected(script: &Script, ran: &RunFacts) -> Expected {
     }
 }
 
-/// The cost of whyslow: CPU seconds of whyslow and of its BPF programs, and its memory in MiB.
+/// The cost of whyslow: CPU seconds of whyslow and of its BPF programs, its waits for kernel locks, and its memory in MiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// CPU seconds of whyslow.
     pub cpu_s: f64,
     /// Run time of its BPF programs.
     pub bpf_s: f64,
+    /// Time of its threads in D state, but for I/O.
+    pub blocked_s: f64,
     /// Peak resident memory, MiB.
     pub rss_mib: f64,
 }
@@ -128,7 +130,7 @@ impl Cost {
     pub fn of(document: &Value) -> Self {
         let number = |name: &str| document["own_cost"][name].as_f64().unwrap_or(0.0);
         let rss_mib = number("rss_bytes") / f64::from(1 << 20);
-        Cost { cpu_s: number("cpu_s"), bpf_s: number("bpf_s"), rss_mib }
+        Cost { cpu_s: number("cpu_s"), bpf_s: number("bpf_s"), blocked_s: number("blocked_s"), rss_mib }
     }
 }
 

@@ -34,8 +34,8 @@ pub struct Row {
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:<26} {:<7} {:<9} {:>6}  {:>6} {:>6} {:>5}  {}",
-        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB", "reported/true"
+        "{:<26} {:<7} {:<9} {:>6}  {:>6} {:>6} {:>6} {:>5}  {}",
+        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "D s", "MiB", "reported/true"
     )
 }
 
@@ -43,7 +43,7 @@ pub fn head() -> String {
 #[must_use]
 pub fn line(row: &Row) -> String {
     let cost = row.cost.map_or(String::new(), |cost| {
-        format!("{:>6.2} {:>6.2} {:>5.0}", cost.cpu_s, cost.bpf_s, cost.rss_mib)
+        format!("{:>6.2} {:>6.2} {:>6.3} {:>5.0}", cost.cpu_s, cost.bpf_s, cost.blocked_s, cost.rss_mib)
     });
     let shares: Vec<String> = row.reported_to_true.iter().map(|share| format!("{share:.2}")).collect();
     let verdict = match (&row.verdict, row.promised) {
@@ -51,7 +51,7 @@ pub fn line(row: &Row) -> String {
         (verdict, _) => verdict.word(),
     };
     let mut text =
-        format!("{:<26} {:<7} {verdict:<9} {:>6.1}  {cost:<19}", row.scenario, row.kernel, row.seconds);
+        format!("{:<26} {:<7} {verdict:<9} {:>6.1}  {cost:<26}", row.scenario, row.kernel, row.seconds);
     let _ = write!(text, "  {}", shares.join(" "));
     text.truncate(text.trim_end().len());
     if let Some(why) = row.verdict.why() {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn row(verdict: Verdict, promised: bool) -> Row {
-        let cost = Some(Cost { cpu_s: 4.25, bpf_s: 0.5, rss_mib: 31.0 });
+        let cost = Some(Cost { cpu_s: 4.25, bpf_s: 0.5, blocked_s: 0.012, rss_mib: 31.0 });
         Row {
             scenario: "held-mutex".into(),
             kernel: "6.12".into(),
@@ -133,7 +133,7 @@ mod tests {
     fn a_line_tells_all_and_why() {
         assert_eq!(
             line(&row(Verdict::Found, true)),
-            "held-mutex                 6.12    found       31.2    4.25   0.50    31  0.95"
+            "held-mutex                 6.12    found       31.2    4.25   0.50  0.012    31  0.95"
         );
         let missed = line(&row(Verdict::Wrong(Wrong::missed("a\nb")), false));
         assert!(missed.contains("(missed)") && missed.ends_with("\n    a\n    b"), "{missed}");

@@ -84,12 +84,22 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
             rss_bytes: meta.own_rss_bytes,
             bpf_s: meta.own_bpf_ns.map(|ns| ns as f64 / 1e9),
+            blocked: own_waits(recording),
             lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     };
     document.resources = resources::of(&ev, &document.findings);
     consistency::reported(&mut document, answers.ruled_out);
     document
+}
+
+/// Time of our own threads in D state, but for I/O: what a look at a host whose locks are contended must not wait for.
+fn own_waits(recording: &Recording) -> Option<std::time::Duration> {
+    let tasks = recording.tables.tasks.as_deref()?;
+    let ours = tasks.iter().filter(|task| recording.meta.is_own(task.pid, task.tgid) && !task.unseen);
+    let waited: Vec<u64> = ours.map(|task| task.blocked_ns).collect();
+    let sum = waited.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+    (!waited.is_empty()).then_some(std::time::Duration::from_nanos(sum))
 }
 
 /// Chains of waits of the watched tasks, else of the whole host.
@@ -105,4 +115,31 @@ fn missing(recording: &Recording) -> Vec<MissingNote> {
     let torn = recording.torn.iter().map(|why| Missing::broken("the rest of this recording", why).into());
     let in_part = evidence::losses::all_in_part(recording).map(MissingNote::from);
     torn.chain(recording.missing.iter().cloned()).chain(in_part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whyslow_model::table::{Tables, Task};
+
+    #[test]
+    fn waits_of_whyslow_itself_are_its_cost_and_those_of_others_are_not() {
+        let mut recording = Recording::default();
+        assert_eq!(own_waits(&recording), None);
+        recording.meta.own_pids = vec![7];
+        let row = |pid, tgid, ms: u64| Task { pid, tgid, blocked_ns: ms * 1_000_000, ..Task::default() };
+        recording.tables =
+            Tables { tasks: Some(vec![row(7, 7, 2), row(8, 7, 3), row(9, 9, 500)]), ..Tables::default() };
+        let cost = examine(&recording).own_cost;
+        assert_eq!(cost.blocked, Some(std::time::Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn waits_of_whyslow_itself_that_were_not_seen_are_not_known() {
+        let mut recording = Recording::default();
+        recording.meta.own_pids = vec![7];
+        let unseen = Task { pid: 7, tgid: 7, unseen: true, ..Task::default() };
+        recording.tables.tasks = Some(vec![unseen]);
+        assert_eq!(own_waits(&recording), None);
+    }
 }

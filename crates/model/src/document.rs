@@ -288,6 +288,9 @@ pub struct OwnCost {
     /// Run time of our BPF programs, extrapolated from a sample; `None` where the kernel does not tell.
     #[serde(rename = "bpf_s")]
     pub bpf_s: Option<f64>,
+    /// Time in which our threads slept in D state other than for I/O, as for kernel locks and RCU; `None`: not measured.
+    #[serde(rename = "blocked_s", serialize_with = "in_seconds_or_null")]
+    pub blocked: Option<Duration>,
     /// Events that the kernel half saw and could not note.
     pub lost_events: u64,
 }

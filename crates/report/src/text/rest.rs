@@ -1,5 +1,7 @@
 //! After the findings: what could not be answered, what it is not, what was not seen, what looking cost.
 
+use std::time::Duration;
+
 use whyslow_model::{Bytes, Document, Kind, Missing, MissingNote, seconds};
 
 use super::{count, of_kind};
@@ -118,20 +120,24 @@ fn not_allowed(page: &mut Page, doc: &Document) {
 }
 
 fn own_cost(page: &mut Page, doc: &Document) {
-    let [cpu, bpf, memory, lost] = cost(doc);
-    let line = format!("whyslow itself took {cpu} of CPU, its BPF programs {bpf}; memory {memory}; {lost}");
+    let [cpu, bpf, waited, memory, lost] = cost(doc);
+    let line =
+        format!("whyslow itself took {cpu} of CPU, its BPF programs {bpf}{waited}; memory {memory}; {lost}");
     page.say("", &line, Ink::Faint);
 }
 
 fn cost_in_short(doc: &Document) -> String {
-    let [cpu, bpf, memory, lost] = cost(doc);
-    format!("whyslow itself: CPU {cpu}, BPF {bpf}, memory {memory}; {lost}")
+    let [cpu, bpf, waited, memory, lost] = cost(doc);
+    format!("whyslow itself: CPU {cpu}, BPF {bpf}{waited}, memory {memory}; {lost}")
 }
 
-/// CPU time, that of BPF programs, memory, and what was lost.
-fn cost(doc: &Document) -> [String; 4] {
+/// Shorter waits are of each program's start and end.
+const SHOWN_WAIT: Duration = Duration::from_millis(1);
+
+/// CPU time, that of BPF programs, waits for kernel locks, memory, and what was lost.
+fn cost(doc: &Document) -> [String; 5] {
     let cost = &doc.own_cost;
-    let bpf = match cost.bpf_s.map(std::time::Duration::try_from_secs_f64) {
+    let bpf = match cost.bpf_s.map(Duration::try_from_secs_f64) {
         Some(Ok(time)) => seconds(time),
         _ => "an unknown time".to_owned(),
     };
@@ -141,5 +147,7 @@ fn cost(doc: &Document) -> [String; 4] {
         1 => "1 event lost".to_owned(),
         n => format!("{n} events lost"),
     };
-    [seconds(cost.cpu), bpf, memory, lost]
+    let waited = cost.blocked.filter(|time| *time >= SHOWN_WAIT);
+    let waited = waited.map(|time| format!(", in D state {}", seconds(time))).unwrap_or_default();
+    [seconds(cost.cpu), bpf, waited, memory, lost]
 }

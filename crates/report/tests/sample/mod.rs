@@ -214,6 +214,12 @@ pub fn full() -> Document {
     doc.missing.extend((0..4).map(|n| Missing::skipped(format!("file {n}"), "it took 6 ms").into()));
     doc.chains = waits::chains();
     doc.cpus = cpus();
-    doc.own_cost = OwnCost { cpu: s(0.31), rss_bytes: 38 << 20, bpf_s: Some(0.12), lost_events: 3 };
+    doc.own_cost = OwnCost {
+        cpu: s(0.31),
+        rss_bytes: 38 << 20,
+        bpf_s: Some(0.12),
+        blocked: Some(s(0.0)),
+        lost_events: 3,
+    };
     doc
 }

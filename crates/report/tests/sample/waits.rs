@@ -470,7 +470,13 @@ pub fn watched() -> Document {
     doc.stalls = stalls();
     doc.pings = Some(pings());
     doc.missing = vec![Missing::not_recorded("user stacks").into()];
-    doc.own_cost = OwnCost { cpu: s(0.41), rss_bytes: 40 << 20, bpf_s: Some(0.3), lost_events: 0 };
+    doc.own_cost = OwnCost {
+        cpu: s(0.41),
+        rss_bytes: 40 << 20,
+        bpf_s: Some(0.3),
+        blocked: Some(s(0.012)),
+        lost_events: 0,
+    };
     doc
 }
 
