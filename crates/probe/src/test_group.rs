@@ -29,11 +29,11 @@ impl Drop for Victim {
 }
 
 impl Group {
-    /// A group with `controller`; `None` (reported on stderr) where it has no v1 hierarchy.
+    /// A group with `controller`; `None` (reported on stderr) where it has no v1 hierarchy in its usual place.
     pub(crate) fn new(controller: &str) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup").join(controller);
-        let Some(hierarchy) = hierarchy(controller) else {
-            eprintln!("not run: no v1 hierarchy with the {controller} controller");
+        let Some(hierarchy) = hierarchy(controller).filter(|_| root.is_dir()) else {
+            eprintln!("not run: no v1 hierarchy with the {controller} controller at {}", root.display());
             return None;
         };
         let lock = File::create(std::env::temp_dir().join(format!("{PREFIX}.lock"))).unwrap();
