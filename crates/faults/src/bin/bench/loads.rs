@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+mod jobs;
 mod parts;
 mod requests;
 mod threads;
@@ -28,7 +29,7 @@ enum Work {
     Parts(fn(u64) -> io::Result<f64>),
 }
 
-pub const LOADS: [Load; 8] = [
+pub const LOADS: [Load; 9] = [
     Load { name: "dd", words: "dd bs=1 (system calls)", size: 1_200_000, work: Work::Whole(dd) },
     Load {
         name: "pingpong",
@@ -66,6 +67,12 @@ pub const LOADS: [Load; 8] = [
         words: "page faults against mmap and munmap, one process",
         size: 8_000,
         work: Work::Whole(threads::mappings),
+    },
+    Load {
+        name: "jobs",
+        words: "1,000 jobs a second, each with a cgroup and namespaces of its own",
+        size: 500,
+        work: Work::Whole(jobs::jobs),
     },
 ];
 
