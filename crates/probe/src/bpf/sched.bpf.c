@@ -735,8 +735,8 @@ static __always_inline void awake(struct sched_slot *s, __u64 woken)
 	s->throttled = 0;
 }
 
-/* The task leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away from these.
- * The kernel noted when the task got the CPU, by the same clock.
+/* The task has a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away from these. The
+ * kernel noted when the task got the CPU, by the same clock.
  */
 static __always_inline void arrived_unseen(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
@@ -881,9 +881,13 @@ static __noinline int note_phase(struct task_struct *t, bool ends)
 {
 	struct sched_slot *s = slot_of(t);
 	struct life_marks *m = s ? marks_of(t) : 0;
+	__u64 now = bpf_ktime_get_ns() - skew;
 
-	if (m)
-		mark(ends ? m->ending : m->executed, s, bpf_ktime_get_ns() - skew, skew);
+	if (!m)
+		return 0;
+	if (s->state != RUNNING)
+		arrived_unseen(t, s, now);
+	mark(ends ? m->ending : m->executed, s, now, skew);
 	return 0;
 }
 
