@@ -9,8 +9,9 @@ pub(super) enum Verdict {
     FewAgain,
 }
 
-/// A rate over less time says little.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// A rate over less time says little: the start of one program takes hundreds of system calls in a few milliseconds. A beat of a window (50 ms)
+/// is longer.
+const SHORTEST: Duration = Duration::from_millis(40);
 
 /// Rate per second on one CPU, from which on they are too many, and below which they are few again.
 #[derive(Debug)]
@@ -73,9 +74,9 @@ mod tests {
         assert_eq!(crowd.judge(vec![2_000, 161_000], at(800)), Some(Verdict::FewAgain));
         assert_eq!(crowd.time(at(5_000)), Duration::from_millis(400));
         assert_eq!(crowd.judge(vec![2_000], at(1_000)), None, "fewer CPUs than before");
-        assert_eq!(crowd.judge(vec![9_000], at(1_005)), None, "too soon");
+        assert_eq!(crowd.judge(vec![9_000], at(1_012)), None, "a burst");
         assert_eq!(
-            crowd.judge(vec![16_000], at(1_020)),
+            crowd.judge(vec![22_000], at(1_050)),
             Some(Verdict::TooMany),
             "since the last that was long enough"
         );
