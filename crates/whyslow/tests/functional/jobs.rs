@@ -1,9 +1,10 @@
 //! `whyslow jobs` on the live host: jobs that wait for drawn times before, in and after their program.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -141,17 +142,79 @@ fn root_waits_before_in_and_after_the_program_stand_in_their_phase() {
         "{job}"
     );
     let sum = |phase: usize| drawn.iter().map(|times| times[phase]).sum::<u64>();
-    is_near(waited(job, "set-up"), sum(0), "set-up");
-    is_near(waited(job, "teardown"), sum(2), "teardown");
+    let all = format!("of {drawn:?}: {job}");
+    is_near(waited(job, "set-up"), sum(0), &format!("set-up {all}"));
+    is_near(waited(job, "teardown"), sum(2), &format!("teardown {all}"));
     // Two processes sleep as long as the program.
-    is_near(waited(job, "program"), 2 * sum(1), "program");
+    is_near(waited(job, "program"), 2 * sum(1), &format!("program {all}"));
     let longest = drawn.iter().map(|times| times.iter().sum::<u64>()).max().unwrap_or(0);
     let worst = number(&job["wall"]["worst_s"]);
     assert!(
         (longest as f64 / 1e3..longest as f64 / 1e3 * 1.3 + 0.1).contains(&worst),
         "{job}, not {longest} ms"
     );
-    assert_eq!(churned(&seen, "PID namespaces made"), count as f64, "{}", seen["churn"]);
+    assert_eq!(churned(&seen, "PID namespaces made"), count as f64, "{}, {}", seen["churn"], seen["missing"]);
+}
+
+/// A process that is older than the window. At a word it runs commands, one after the other.
+struct Agent {
+    name: String,
+    shell: Child,
+    dir: PathBuf,
+}
+
+impl Agent {
+    fn start(name: String, commands: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let program = dir.join(&name);
+        symlink("/bin/sh", &program).unwrap();
+        let mut command = Command::new(program);
+        let shell = command.args(["-c", &format!("read word; {commands}")]).stdin(Stdio::piped()).spawn();
+        Agent { name, shell: shell.unwrap(), dir }
+    }
+
+    /// Until all of its commands have ended.
+    fn work(&mut self) {
+        self.shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(self.shell.wait().unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn root_agent_of_fifty_slow_children_is_the_first_starter() {
+    const CHILDREN: u64 = 50;
+    let mut draw = Draw::of_run("jobs-agent", 0);
+    let (slow, others) = (draw.between(15, 40), draw.between(2, 9));
+    let name = format!("agent-{}", draw.word(6));
+    let commands = format!("for i in $(seq {CHILDREN}); do sleep {}; done", slow as f64 / 1e3);
+    let mut agent = Agent::start(name, &commands);
+    let seen = looked_at_by("jobs", || {
+        for _ in 0..others {
+            assert!(Command::new("sleep").arg("0.01").status().unwrap().success());
+        }
+        agent.work();
+    });
+    let first = &seen["jobs"][0];
+    assert_eq!(
+        (&first["starter"], &first["tgid"], &first["command"]),
+        (&agent.name.as_str().into(), &agent.shell.id().into(), &"sleep".into()),
+        "{}",
+        seen["jobs"]
+    );
+    assert_eq!((number(&first["count"]), number(&first["known"])), (CHILDREN as f64, CHILDREN as f64));
+    is_near(waited(first, "program"), CHILDREN * slow, "the sleeps");
+    let half = number(&first["wall"]["half_s"]);
+    assert!((slow as f64 / 1e3..slow as f64 / 1e3 * 1.5 + 0.01).contains(&half), "{first}, not {slow} ms");
+    assert_eq!(number(&job(&seen, "sleep")["count"]), others as f64, "{}", seen["jobs"]);
 }
 
 fn remake_cgroups(parent: &Path, count: u64) {

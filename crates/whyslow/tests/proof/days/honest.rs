@@ -32,8 +32,17 @@ const LOADS: &[(&str, &str)] = &[
     ("write", "while :; do dd if=/dev/zero of=$$.out bs=1M count=32 conv=fsync; cat $$.out; done"),
     ("loop", "while sleep 0.01; do :; done"),
     ("cron", "while sleep 0.1; do date; ls /; cat /proc/loadavg; done"),
+    // Two hundred jobs a second, without trouble.
+    ("jobs", "while sleep 0.003; do unshare --ipc --uts true; done"),
+    ("packages", PACKAGES),
     ("steps", "while :; do perl -e '$x += $_ for 1 .. 200000'; sleep 0.02; done"),
 ];
+/// A package manager that installs the same package in a root of its own.
+const PACKAGES: &str = "d=$$; mkdir -p $d/p/DEBIAN $d/p/usr/share $d/r/var/lib/dpkg/info $d/r/var/lib/dpkg/updates; \
+    cp -r /usr/share/doc/[a-c]* $d/p/usr/share; \
+    printf 'Package: honest\\nVersion: 1\\nArchitecture: all\\nMaintainer: x\\nDescription: x\\n' > $d/p/DEBIAN/control; \
+    dpkg-deb -Zgzip -b $d/p $d/a.deb; touch $d/r/var/lib/dpkg/status; \
+    while :; do dpkg --root=$d/r --force-all -i $d/a.deb; done";
 /// Compilers at a time.
 const JOBS: usize = 8;
 /// Below this share of unused CPU time a host is full ...
