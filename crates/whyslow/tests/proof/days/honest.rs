@@ -38,8 +38,8 @@ const LOADS: &[(&str, &str)] = &[
     ("steps", "while :; do perl -e '$x += $_ for 1 .. 200000'; sleep 0.02; done"),
 ];
 /// A package manager that installs the same package in a root of its own.
-const PACKAGES: &str = "d=$$; mkdir -p $d/p/DEBIAN $d/p/usr/share $d/r/var/lib/dpkg/info $d/r/var/lib/dpkg/updates; \
-    cp -r /usr/share/doc/[a-c]* $d/p/usr/share; \
+const PACKAGES: &str = "d=$$; mkdir -p $d/p/DEBIAN $d/p/opt $d/r/var/lib/dpkg/info $d/r/var/lib/dpkg/updates; \
+    cp /usr/bin/s* $d/p/opt; \
     printf 'Package: honest\\nVersion: 1\\nArchitecture: all\\nMaintainer: x\\nDescription: x\\n' > $d/p/DEBIAN/control; \
     dpkg-deb -Zgzip -b $d/p $d/a.deb; touch $d/r/var/lib/dpkg/status; \
     while :; do dpkg --root=$d/r --force-all -i $d/a.deb; done";
@@ -165,7 +165,8 @@ fn judged(
     let mut names = [group.path(), "sh -c", "perl -e", "awk BEGIN", "nice -n"].map(str::to_owned).to_vec();
     names.extend(pids.iter().map(u32::to_string));
     // The program itself, where its shell did nothing in the window.
-    names.extend((needs(load.0) == load.0).then(|| load.0.to_owned()));
+    names.extend((needs(load.0) != "sh").then(|| needs(load.0).to_owned()));
+    names.extend((load == Load("packages")).then(|| "dpkg-deb".to_owned()));
     let worked = Worked { names, sight, left, said };
     Ok(match calm.disturbed(Some(fence.top()), look.own_cpu())? {
         Some(why) => Verdict::Again(why),
@@ -191,6 +192,8 @@ fn needs(name: &'static str) -> &'static str {
     match name {
         "pipe" | "write" | "loop" | "cron" | "steps" => "sh",
         "make" => "cc",
+        "jobs" => "unshare",
+        "packages" => "dpkg",
         name => name,
     }
 }
@@ -205,7 +208,7 @@ macro_rules! loads {
         #[test]
         fn no_load_is_left_out() {
             assert_eq!(all(), [$(Load($name)),*]);
-            assert_eq!(all().len(), 15);
+            assert_eq!(all().len(), 17);
         }
     };
 }
@@ -224,6 +227,8 @@ loads! {
     root_writes_are_honest "write";
     root_idle_loops_are_honest "loop";
     root_what_cron_does_is_honest "cron";
+    root_jobs_are_honest "jobs";
+    root_packages_are_honest "packages";
     root_steps_with_rests_are_honest "steps";
     root_make_is_honest "make";
 }
