@@ -1,8 +1,8 @@
 //! The kernel frees IPC namespaces one RCU grace period at a time, and cannot keep up with those that end.
 //!
-//! Signal: grace periods that the work function `free_ipc` waited for, against the superblocks that were freed meanwhile: each IPC namespace
-//! has one (mqueue). Measured, not told by the version: kernels with a backport free them in batches. It is told where others wait for it: for
-//! the table of shrinkers, which the superblocks that are left make longer.
+//! Signal: grace periods that the work function `free_ipc` waited for inside the unmount of each namespace's own mount (mqueue), not once for
+//! all that have ended. Measured, not told by the version: kernels with a backport free them in batches. It is told where others wait for it:
+//! for the table of shrinkers, which the superblocks that are left make longer.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub const RULE: Rule = Rule {
     what: "The end of an IPC namespace (of a container, a sandbox, a judged program) is left to one work item, free_ipc. Before Linux 6.3 it waits for an RCU \
            grace period for each of them, 10 to 40 ms. If more end than that, they pile up, each with a superblock and its shrinker: each new cgroup or mount has to \
            go through a larger table of shrinkers under a lock (shrinker_rwsem) that cgroup_mutex waits for, and everything that makes or removes a cgroup becomes slow.",
-    how: "Grace periods for which free_ipc waited in the window, divided by the superblocks that were freed (work items of destroy_super_work): near 1 where each \
-          namespace waits for its own, near 0.1 or less where a batch shares one. Reported from 20 grace periods on, if free_ipc was at work for half of the window or more: \
+    how: "Grace periods for which free_ipc waited in the window, by the function that needed them: the unmount of one namespace (kern_unmount), or free_ipc itself, once for all \
+          namespaces that have ended. Reported from 20 grace periods of single namespaces on, if free_ipc was at work for half of the window or more: \
           then it cannot keep up; and if other threads waited for shrinkers (functions with this word in their stack) for 5 % of the window or more, summed over all. No time lost of its own: the tasks that wait for the locks are findings of lock-wait.",
-    limits: "Superblocks of other mounts that end at the same time make the ratio smaller: below 0.5 it is quiet. Timelines that were lost hide grace periods.",
-    sources: "ipc/namespace.c (free_ipc; da27f796a832, v6.3: batches); fs/super.c (destroy_super_work); mm/shrinker.c and, before v6.7, mm/vmscan.c \
+    limits: "Timelines that were lost hide grace periods.",
+    sources: "ipc/namespace.c (free_ipc; da27f796a832, v6.3: batches); fs/namespace.c (kern_unmount); mm/shrinker.c and, before v6.7, mm/vmscan.c \
               (expand_shrinker_info).",
     can_be_cause: false,
     check,
@@ -35,12 +35,8 @@ pub const RULE: Rule = Rule {
 
 /// The work function that frees them.
 const FREES: &str = "free_ipc";
-/// A work item for each superblock that is freed.
-const SUPERBLOCK: &str = "destroy_super_work";
 /// Fewer grace periods show no rule: one batch may be one namespace.
 const FEW: u64 = 20;
-/// Batches share grace periods: on 6.18, 0.1 and less.
-const EACH_ITS_OWN: Share = Share::percent(50);
 /// Below it, the work item has time to spare.
 const AT_WORK: Share = Share::percent(50);
 
@@ -51,10 +47,12 @@ const LEAST_BEHIND: Share = Share::percent(5);
 
 /// What was measured.
 struct Freed {
+    /// Grace periods of one namespace each, and the time in them.
     periods: u64,
-    superblocks: u64,
-    at_work: Share,
     waited: Duration,
+    /// Of all that had ended.
+    shared: u64,
+    at_work: Share,
     /// Of other threads, for shrinkers.
     behind: Duration,
     behind_share: Share,
@@ -68,12 +66,14 @@ fn measured(ev: &Evidence<'_>) -> Result<Freed, Missing> {
     let of = |function| works.iter().filter(move |row: &&Work| row.function == function);
     let ran = of(FREES).map(|row| row.ran_ns).fold(0, u64::saturating_add);
     let waits = grace_periods(ev.recording(), ev.stacks());
-    let waits: Vec<&GraceWaits> = waits.iter().filter(|one| one.work == FREES).collect();
+    let waits = waits.iter().filter(|one| one.work == FREES);
+    let (shared, each): (Vec<&GraceWaits>, Vec<&GraceWaits>) = waits.partition(|one| one.caller == FREES);
+    let count = |waits: &[&GraceWaits]| waits.iter().map(|one| one.count).fold(0, u64::saturating_add);
     Ok(Freed {
-        periods: waits.iter().map(|one| one.count).fold(0, u64::saturating_add),
-        superblocks: of(SUPERBLOCK).map(|row| row.count).fold(0, u64::saturating_add),
+        periods: count(&each),
+        waited: each.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add),
+        shared: count(&shared),
         at_work: Share::of(ran as f64 / 1e9, ev.window().as_secs_f64()),
-        waited: waits.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add),
         behind,
         behind_share: Share::of(behind.as_secs_f64(), ev.window().as_secs_f64()),
     })
@@ -91,25 +91,25 @@ fn waits_for_shrinkers(ev: &Evidence<'_>, spans: &[Span]) -> Duration {
 
 impl Freed {
     fn one_by_one(&self) -> bool {
-        let each = Share::of(self.periods as f64, self.superblocks.max(1) as f64);
         self.periods >= FEW
-            && each >= EACH_ITS_OWN
-            && self.at_work >= AT_WORK
-            && self.behind_share >= LEAST_BEHIND
+    }
+
+    fn is_felt(&self) -> bool {
+        self.at_work >= AT_WORK && self.behind_share >= LEAST_BEHIND
     }
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let freed = measured(ev)?;
-    Ok(if freed.one_by_one() { vec![finding(&freed)] } else { Vec::new() })
+    Ok(if freed.one_by_one() && freed.is_felt() { vec![finding(&freed)] } else { Vec::new() })
 }
 
 fn finding(freed: &Freed) -> Finding {
-    let Freed { periods, superblocks, at_work, waited, behind, .. } = freed;
+    let Freed { periods, at_work, waited, behind, .. } = freed;
     Finding::risk(RULE.id, Subject::host())
         .titled(format!(
-            "the kernel frees IPC namespaces one at a time: free_ipc waited for {periods} RCU grace periods ({}) to free {superblocks} superblocks, \
-             and was at work for {at_work} of the window; other threads waited {} for shrinkers",
+            "the kernel frees IPC namespaces one at a time: free_ipc waited for {periods} RCU grace periods ({}), one for each namespace, and was at work \
+             for {at_work} of the window; other threads waited {} for shrinkers",
             seconds(*waited),
             seconds(*behind)
         ))
@@ -129,11 +129,13 @@ fn finding(freed: &Freed) -> Finding {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let freed = measured(ev)?;
+    if freed.one_by_one() {
+        return Ok(None); // it does, and no thread waits for it now
+    }
     let evidence = format!(
-        "{FREES} waited for {} to free {}; other threads waited {} for shrinkers",
+        "{FREES} waited for {} of single namespaces, and for {} of all that had ended",
         whyslow_model::counted(freed.periods, "grace period"),
-        whyslow_model::counted(freed.superblocks, "superblock"),
-        seconds(freed.behind)
+        freed.shared
     );
     Ok(Some(RuledOut { what: "IPC namespaces that are freed one by one".into(), evidence }))
 }
@@ -147,8 +149,15 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     /// Before v6.3, and after.
-    const EACH: &[&str] =
-        &["schedule", "__wait_for_common", "synchronize_rcu", "kern_unmount", "free_ipc", "process_one_work"];
+    const EACH: &[&str] = &[
+        "schedule",
+        "__wait_for_common",
+        "synchronize_rcu",
+        "kern_unmount",
+        "free_ipc_ns",
+        "free_ipc",
+        "process_one_work",
+    ];
     const BATCH: &[&str] =
         &["schedule", "__wait_for_common", "synchronize_rcu_normal", "free_ipc", "process_one_work"];
 
@@ -156,7 +165,7 @@ mod tests {
         &["schedule", "rwsem_down_read_slowpath", "reparent_shrinker_deferred", "css_killed_work_fn"];
 
     /// One second in which free_ipc ran for `ran_ms`, in `periods` grace periods, and others waited 60 ms for shrinkers.
-    fn host(stack: &[&str], periods: u64, superblocks: u64, ran_ms: u64) -> Fixture {
+    fn host(stack: &[&str], periods: u64, ran_ms: u64) -> Fixture {
         let work = |function: &str, count, ran_ns| Work {
             function: function.to_owned(),
             count,
@@ -175,7 +184,7 @@ mod tests {
             ..Span::default()
         };
         Fixture::second().with(|tables| {
-            tables.works = Some(vec![work(FREES, 1, ran_ms * MS), work(SUPERBLOCK, superblocks, 1)]);
+            tables.works = Some(vec![work(FREES, 1, ran_ms * MS)]);
             let behind = (0..6).map(|at| Span {
                 pid: 8,
                 stack: Some(2),
@@ -192,9 +201,9 @@ mod tests {
 
     #[test]
     fn fires_where_each_namespace_has_a_grace_period_of_its_own() {
-        let found = check(&host(EACH, 40, 41, 990).ev()).unwrap();
+        let found = check(&host(EACH, 40, 990).ev()).unwrap();
         assert!(
-            found[0].title.contains("40 RCU grace periods (400 ms) to free 41 superblocks"),
+            found[0].title.contains("40 RCU grace periods (400 ms), one for each namespace"),
             "{}",
             found[0].title
         );
@@ -204,10 +213,11 @@ mod tests {
 
     #[test]
     fn is_quiet_where_a_batch_shares_one() {
-        let host = host(BATCH, 40, 400, 990);
+        let host = host(BATCH, 40, 990);
         assert!(check(&host.ev()).unwrap().is_empty());
         let ruled_out = rules_out(&host.ev()).unwrap().unwrap();
-        let evidence = "free_ipc waited for 40 grace periods to free 400 superblocks; other threads waited 60 ms for shrinkers";
+        let evidence =
+            "free_ipc waited for 0 grace periods of single namespaces, and for 40 of all that had ended";
         assert_eq!(ruled_out.evidence, evidence);
     }
 
@@ -218,26 +228,21 @@ mod tests {
             let spans = tables.spans.as_mut().unwrap();
             spans.truncate(44);
         };
-        let host = host(EACH, 40, 41, 990).with(of_five);
+        let host = host(EACH, 40, 990).with(of_five);
         assert!(check(&host.ev()).unwrap().is_empty());
-        let ruled_out = rules_out(&host.ev()).unwrap().unwrap();
-        assert!(
-            ruled_out.evidence.ends_with("other threads waited 40 ms for shrinkers"),
-            "{}",
-            ruled_out.evidence
-        );
+        assert!(rules_out(&host.ev()).unwrap().is_none(), "it frees them one by one all the same");
     }
 
     #[test]
     fn is_quiet_where_it_keeps_up_or_hardly_any_ended() {
-        assert!(check(&host(EACH, 40, 41, 400).ev()).unwrap().is_empty(), "it has time to spare");
-        assert!(check(&host(EACH, 19, 19, 990).ev()).unwrap().is_empty());
+        assert!(check(&host(EACH, 40, 400).ev()).unwrap().is_empty(), "it has time to spare");
+        assert!(check(&host(EACH, 19, 990).ev()).unwrap().is_empty());
     }
 
     #[test]
     fn cannot_tell_without_work_items_or_stacks() {
         assert!(check(&Fixture::second().ev()).is_err());
-        let without = host(EACH, 40, 41, 990).with(|tables| tables.stacks = None);
+        let without = host(EACH, 40, 990).with(|tables| tables.stacks = None);
         assert!(check(&without.ev()).is_err());
     }
 }
