@@ -24,7 +24,11 @@ pub fn works(seen: &RawWork, begin_ns: u64, window_ns: u64, kernel: &mut KernelN
     let end_ns = begin_ns.saturating_add(window_ns);
     for open in &seen.open {
         let ran = end_ns.saturating_sub(open.item.since.max(begin_ns));
-        of(open.item.function, &open.workqueue, &mut |work| add_open(work, &open.item, ran));
+        let mut item = open.item;
+        if item.since < begin_ns {
+            item.queued_ns = NOT_SEEN;
+        }
+        of(item.function, &open.workqueue, &mut |work| add_open(work, &item, ran));
     }
     works.into_values().collect()
 }

@@ -20,6 +20,8 @@
 /* An item that is not held back is activated in the call that queues it, about a microsecond later. */
 #define HELD_BACK_US 100
 #define NOT_SEEN (~0ULL)
+/* An item that was queued so long ago has been cancelled, unless all is worse than this probe can tell. */
+#define GIVEN_UP 10000000000ULL
 
 /* As in shared.bpf.h: fewer where memory is limited. */
 const volatile __u32 homes = SLOTS;
@@ -86,6 +88,13 @@ struct {
 
 /* Items whose queueing or end we saw but could not note. */
 __u64 lost;
+/* When the window begins: time before it is not counted. */
+__u64 began;
+
+static __always_inline __u64 within(__u64 at)
+{
+	return at > began ? at : began;
+}
 
 static __always_inline struct work_queued *place(__u64 work, __u32 which)
 {
@@ -106,16 +115,17 @@ SEC("raw_tp/workqueue_queue_work")
 int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 {
 	struct work_queued *q = place((__u64)item, 0), *other = place((__u64)item, 1);
-	__u64 work = (__u64)item;
+	__u64 work = (__u64)item, now;
 
 	if (!q || !other)
 		return 0;
 	/* The place of a cancelled item stays taken: the older one of two is given up. */
 	if (q->work != work && (other->work == work || (q->work && (!other->work || other->at < q->at))))
 		q = other;
-	if (q->work && q->work != work)
+	now = bpf_ktime_get_ns();
+	if (q->work && q->work != work && elapsed(q->at, now) < GIVEN_UP)
 		__sync_fetch_and_add(&lost, 1);
-	q->at = bpf_ktime_get_ns();
+	q->at = now;
 	q->active = 0;
 	q->work = work;
 	return 0;
@@ -152,8 +162,8 @@ int BPF_PROG(starts, struct work_struct *item)
 	r->queued_ns = NOT_SEEN;
 	r->held_us = 0;
 	if (q->work == (__u64)item) {
-		r->queued_ns = elapsed(q->at, now);
-		r->held_us = q->active ? elapsed(q->at, q->active) / 1000 : 0;
+		r->queued_ns = elapsed(within(q->at), now);
+		r->held_us = q->active ? elapsed(within(q->at), q->active) / 1000 : 0;
 		if (r->held_us < HELD_BACK_US)
 			r->held_us = 0;
 		q->work = 0;
@@ -209,7 +219,7 @@ static __always_inline void note(__u32 *times, __u64 ns)
 
 static __always_inline void sum(struct work_running *r, __u64 now)
 {
-	__u64 ns = elapsed(r->since, now);
+	__u64 ns = elapsed(within(r->since), now);
 	struct work_row *row = row_of(r->function);
 
 	if (!row)
@@ -218,7 +228,7 @@ static __always_inline void sum(struct work_running *r, __u64 now)
 	__sync_fetch_and_add(&row->ran_ns, ns);
 	worsen(&row->ran_worst_ns, ns);
 	note(row->ran_times, ns);
-	if (r->queued_ns == NOT_SEEN)
+	if (r->queued_ns == NOT_SEEN || r->since < began)
 		return;
 	__sync_fetch_and_add(&row->queued_count, 1);
 	__sync_fetch_and_add(&row->queued_ns, r->queued_ns);

@@ -8,6 +8,7 @@ use whyslow_model::Missing;
 
 use super::shared::homes;
 use super::{clear, map_sizes, missing, types, value, walk};
+use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::work_table;
 
@@ -109,8 +110,11 @@ impl<'slot> Work<'slot> {
 }
 
 impl Probe for Work<'_> {
-    /// Sums start anew, items that wait or run stay known.
+    /// Sums start anew, items that wait or run stay known: their time before is not counted.
     fn begin(&mut self) -> Result<(), Missing> {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.began = host::monotonic_ns();
+        }
         clear(&self.skel.maps.rows);
         Ok(())
     }

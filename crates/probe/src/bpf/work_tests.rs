@@ -60,3 +60,39 @@ fn root_an_item_that_began_before_the_window_and_does_not_end_in_it_is_open() {
         return;
     }
 }
+
+#[test]
+fn root_of_an_item_that_ran_when_the_window_began_only_the_rest_is_counted() {
+    let cleanup = Kallsyms::read().address("cleanup_net").expect("network namespaces are in this kernel");
+    let until = Instant::now() + Duration::from_secs(40);
+    let mut slot = MaybeUninit::uninit();
+    let mut probe = Work::start(&mut slot).unwrap();
+    loop {
+        assert!(Instant::now() < until, "no deletion ran when the window began");
+        (0..8).for_each(|_| use_up_a_namespace());
+        let open: Vec<work_open> =
+            walk(WHAT, &probe.walk).unwrap().chunks_exact(size_of::<work_open>()).map(value).collect();
+        if !open.iter().any(|open| open.item.function == cleanup) {
+            continue;
+        }
+        let begin = now_ns();
+        probe.begin().unwrap();
+        let ended = || probe.rows().unwrap().into_iter().find(|(function, _)| *function == cleanup);
+        // It may have ended just before.
+        let soon = Instant::now() + Duration::from_secs(1);
+        let row = loop {
+            match ended() {
+                Some((_, row)) => break Some(row),
+                None if Instant::now() > soon => break None,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let Some(row) = row else { continue };
+        let window = now_ns() - begin;
+        if row.count > 1 {
+            continue; // another one began in the window
+        }
+        assert!(row.ran_worst_ns <= window && row.queued_count == 0, "{} of {window} ns", row.ran_worst_ns);
+        return;
+    }
+}

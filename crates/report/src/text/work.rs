@@ -25,9 +25,9 @@ const BAR: u64 = 30;
 pub(super) fn headline(work: &WorkAccount) -> String {
     let (items, function) = (counted(work.count, "work item"), named(&work.function));
     if work.queued.total > work.ran.total {
-        let why = held_back(work).unwrap_or_else(|| "no worker was free".to_owned());
+        let why = held_back(work).map(|why| format!(": {why}")).unwrap_or_default();
         let (total, worst) = (seconds(work.queued.total), seconds(work.queued.worst));
-        return format!("{items} of {function} waited {total} to start, worst {worst}: {why}");
+        return format!("{items} of {function} waited {total} to start, worst {worst}{why}");
     }
     let inside = work.inside.first().filter(|wait| wait.total > work.ran.total / 2);
     let inside = inside.map(|wait| format!(": it waited {} for {}", seconds(wait.total), wait.what));
