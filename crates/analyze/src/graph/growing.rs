@@ -9,7 +9,6 @@ use super::facts::Graph;
 use super::names::Called;
 use super::node::Key;
 use super::turns::LockId;
-use crate::MAX_DEPTH;
 use crate::growth::{Call, Growth, Risen};
 use crate::hashing::Table;
 
@@ -32,7 +31,7 @@ const REMOVE: &[(Thing, &[&str])] = &[
 #[derive(Debug)]
 pub(super) struct Growing {
     risen: Risen,
-    /// Processes at the top of those that removed some: rows of the table `churn`.
+    /// Processes that removed some, or whose young children did: rows of the table `churn`.
     removers: Table<u32, Vec<Thing>>,
 }
 
@@ -95,20 +94,9 @@ impl Graph<'_> {
         functions.iter().any(|function| frames.iter().any(|frame| frame.contains(function)))
             || works.map(|work| self.names.text(work)).any(|work| functions.contains(&&*work))
             || waiters.tasks.iter().any(|(pid, _)| {
-                let top = growing.removers.get(&self.top_of(*pid));
-                top.is_some_and(|things| things.contains(&thing))
+                // Of its children, one may remove them and another wait.
+                let process = self.tasks.get(pid).map_or(*pid, |task| task.tgid);
+                growing.removers.get(&process).is_some_and(|things| things.contains(&thing))
             })
-    }
-
-    /// The first process above that is older than the window: as the table `churn` has it.
-    fn top_of(&self, pid: u32) -> u32 {
-        let mut at = self.tasks.get(&pid).map_or(pid, |task| task.tgid);
-        for _ in 0..MAX_DEPTH {
-            match self.tasks.get(&at).filter(|task| task.born && task.ppid != 0) {
-                Some(task) => at = task.ppid,
-                None => break,
-            }
-        }
-        at
     }
 }

@@ -66,6 +66,17 @@ fn where_others_remove_them_it_is_no_circle() {
     assert_eq!((hop.grows_with.as_deref(), hop.circle), (Some("1,000 cgroups"), false));
 }
 
+/// One of them is a child of the process at the top of the tree that removes some: another child may do that.
+#[test]
+fn a_waiting_child_of_what_removes_them_makes_no_circle() {
+    let mut host = in_turn(&growing(), 900, 77);
+    for task in host.rec.tables.tasks.iter_mut().flatten() {
+        (task.born, task.ppid) = (true, 77);
+    }
+    let hop = holder(&mut host);
+    assert_eq!((hop.grows_with.as_deref(), hop.circle), (Some("1,000 cgroups"), false));
+}
+
 #[test]
 fn a_worker_whose_work_takes_cgroups_down_is_a_remover() {
     let mut host = in_turn(&growing(), 900, 77);
