@@ -57,6 +57,8 @@ pub(crate) fn jobs(ev: &Evidence<'_>) -> (Vec<JobAccount>, Vec<ChurnAccount>) {
     let mut all: BTreeMap<Key<'_>, Jobs<'_>> = BTreeMap::new();
     let mut owners: Table<u32, Vec<Owner<'_>>> = Table::default();
     let mut names: Table<u32, Rc<str>> = Table::default();
+    // Of each task's tree, where its number was in one tree only.
+    let mut tops: Table<u32, Option<u32>> = Table::default();
     for task in tasks.iter().filter(|task| is_in_a_job(task)) {
         let Some(Place { first, starter }) = lives.place_of(ev, task) else { continue };
         let (named, top) = match starter {
@@ -68,12 +70,13 @@ pub(crate) fn jobs(ev: &Evidence<'_>) -> (Vec<JobAccount>, Vec<ChurnAccount>) {
         let jobs = all.entry(key.clone()).or_default();
         jobs.starters.insert(top);
         jobs.add(first, task);
+        tops.entry(task.pid).and_modify(|it| *it = it.filter(|it| *it == top)).or_insert(Some(top));
         if let Some(owner) = Owner::of(task, key, top).filter(|_| first.ended) {
             owners.entry(task.pid).or_default().push(owner);
         }
     }
     let mut makers = Makers::of(ev);
-    phases::add_waits(ev, &owners, &mut all, &mut makers);
+    phases::add_waits(ev, (&owners, &tops), &mut all, &mut makers);
     let window = ev.window();
     let mut accounts: Vec<JobAccount> =
         all.into_iter().filter_map(|(key, jobs)| jobs.account(key, window)).collect();
@@ -104,7 +107,7 @@ impl<'r> Jobs<'r> {
             }
             self.phases.add(task);
         }
-        if task.folded > 0 {
+        if first.folded > 0 {
             if std::ptr::eq(first, task) {
                 self.folded.push(task);
             }

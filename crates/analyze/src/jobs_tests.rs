@@ -211,6 +211,7 @@ fn processes_of_a_job_that_are_reported_together_are_no_jobs() {
     tasks.push(inner(30));
     let (jobs, _) = of(tasks, Vec::new(), Vec::new());
     assert_eq!((jobs.len(), jobs[0].count, jobs[0].processes), (1, 3, 15), "{jobs:?}");
+    assert_eq!(jobs[0].cpu.total.as_millis(), 7 * 2, "of six processes, and of nine together");
     let mut tasks = three();
     tasks.push(inner(99));
     let (jobs, _) = of(tasks, Vec::new(), Vec::new());
@@ -250,6 +251,27 @@ fn a_call_that_removes_a_cgroup_is_teardown_where_the_tree_removes_cgroups() {
     let both = |jobs: &[JobAccount]| [Phase::Program, Phase::Teardown].map(|phase| waited(&jobs[0], phase));
     assert_eq!((both(&before), both(&jobs)), ([360, 15], [345, 30]));
     assert_eq!((churn[0].waited.unwrap().as_millis(), churn[0].worst.as_millis()), (15, 15));
+}
+
+/// A job that has not ended, and a thread of another one.
+#[test]
+fn waits_of_open_jobs_and_of_threads_are_their_trees() {
+    let mut tasks = three();
+    tasks.push(Task { ended: false, phases: None, ..job(40, RUNNER, "hangs", 10, [900, 0, 0]) });
+    tasks.push(Task { tgid: 20, phases: None, ..job(41, RUNNER, "wrap", 10, [40, 0, 0]) });
+    let spans = vec![wait(40, RMDIR, 100, 800), Span { tgid: 20, ..wait(41, RMDIR, 20, 15) }];
+    let (_, churn) = of(tasks, spans, vec![made(ChurnKind::CgroupRemoved, 3)]);
+    assert_eq!((churn[0].waited.unwrap().as_millis(), churn[0].worst.as_millis()), (815, 800));
+}
+
+/// The number of a process's parent was another process's before, and the parent itself has no row.
+#[test]
+fn a_process_that_ended_before_is_no_parent() {
+    let others = (0..3).map(|n| job(50 + n, RUNNER, "other", 0, [1, 2, 0]));
+    let mut tasks: Vec<Task> = [runner()].into_iter().chain(others).collect();
+    tasks.extend((0..3).map(|n| Task { parent: "lost".into(), ..job(60 + n, 50, "prog", 200, [1, 2, 0]) }));
+    let (jobs, _) = of(tasks, Vec::new(), Vec::new());
+    assert_eq!((jobs.len(), jobs[0].count, jobs[0].processes), (1, 3, 3), "{jobs:?}");
 }
 
 #[test]

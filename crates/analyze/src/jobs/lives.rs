@@ -7,6 +7,8 @@ use whyslow_model::table::Task;
 use super::{is_in_a_job, is_process};
 use crate::Evidence;
 
+/// A task's begin and its time are from different clocks.
+const SLACK_NS: u64 = 10_000_000;
 /// Wrappers in wrappers: the search goes no further up.
 const MOST_STEPS: usize = 16;
 
@@ -47,7 +49,11 @@ impl<'r> Lives<'r> {
         let begun = if child.begun_ns == 0 { u64::MAX } else { child.begun_ns };
         let after = self.tasks.partition_point(|task| (task.pid, task.begun_ns) <= (pid, begun));
         let found = self.tasks.get(after.checked_sub(1)?).copied();
-        found.filter(|task| task.pid == pid && task.pid == task.tgid)
+        let found = found.filter(|task| task.pid == pid && task.pid == task.tgid)?;
+        // One of the same number that had ended before is another process.
+        let end = found.begun_ns.saturating_add(found.lived_ns).saturating_add(SLACK_NS);
+        let is_gone = found.born && found.ended && child.begun_ns != 0 && end < child.begun_ns;
+        (!is_gone).then_some(found)
     }
 
     /// Nothing for threads of an older process, for what whyslow itself started (a command that it runs is the starter of its children), and

@@ -174,7 +174,7 @@ impl<'r> Owner<'r> {
 /// microseconds.
 pub(super) fn add_waits<'r>(
     ev: &Evidence<'_>,
-    owners: &Table<u32, Vec<Owner<'r>>>,
+    (owners, tops): (&Table<u32, Vec<Owner<'r>>>, &Table<u32, Option<u32>>),
     all: &mut BTreeMap<Key<'r>, Jobs<'r>>,
     makers: &mut Makers<'_>,
 ) {
@@ -186,7 +186,8 @@ pub(super) fn add_waits<'r>(
                 && span.at_ns < owner.to_ns.saturating_add(SLACK)
         };
         let owner = owners.get(&span.pid).and_then(|all| all.iter().rev().find(is_within));
-        let top = owner.map_or(span.tgid, |owner| owner.top);
+        let of_tree = || tops.get(&span.pid).copied().flatten().unwrap_or(span.tgid);
+        let top = owner.map_or_else(of_tree, |owner| owner.top);
         let length = span.woken_ns.saturating_sub(span.at_ns);
         let act = makers.act(ev, top, span);
         if let Some(act) = act {
