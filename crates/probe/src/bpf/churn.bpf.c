@@ -5,7 +5,7 @@
 #include "kernel.bpf.h"
 
 /* Our own process. */
-const volatile __u32 own_tgid = 0;
+__u32 own_tgid;
 /* When the window begins. */
 __u64 began;
 
@@ -17,8 +17,10 @@ __u64 began;
 /* The root's own counts are read: cgroup_mutex is held by who is here, and taken by nobody for us. */
 static __noinline int note_cgroups(struct cgroup *group)
 {
-	note_population(CGROUP_MADE, BPF_CORE_READ(group, root, cgrp.nr_descendants) +
-					     BPF_CORE_READ(group, root, cgrp.nr_dying_descendants));
+	struct cgroup_root *root = BPF_CORE_READ(group, root);
+
+	note_population(CGROUP_MADE, (__u64)root,
+			BPF_CORE_READ(root, cgrp.nr_descendants) + BPF_CORE_READ(root, cgrp.nr_dying_descendants));
 	return 0;
 }
 

@@ -8,7 +8,7 @@
 
 #define MAX_CHURNS 1024
 /* Processes between a job and the one that starts jobs: a shell, a wrapper, a sandbox. */
-#define MOST_ABOVE 8
+#define MOST_ABOVE 16
 
 /* As whyslow_model::churn::What. */
 enum churn_what {
@@ -50,15 +50,50 @@ struct {
 /* Events for which there was no room. */
 __u64 churn_lost;
 
-/* How many there are of what an event makes or removes (enum churn_what of what makes it): the largest number that an event found since user
- * space looked here. 0: no event.
+/* How many there are of what an event makes or removes (enum churn_what of what makes it), in one place: a hierarchy of cgroups, a mount
+ * namespace, a user. Of several places the one with most.
  */
-__u64 populations[CHURNS];
+struct population {
+	__u64 of; /* the place */
+	__u64 most;
+	__u64 count; /* the largest number that an event found since user space looked here; 0: no event */
+};
 
-static __always_inline void note_population(__u32 what, __u64 count)
+struct population populations[CHURNS];
+
+static __always_inline void note_population(__u32 what, __u64 of, __u64 count)
 {
-	if (what < CHURNS && populations[what] < count)
-		populations[what] = count;
+	struct population *p;
+
+	if (what >= CHURNS)
+		return;
+	p = &populations[what];
+	if (p->of != of) {
+		if (count <= p->most)
+			return;
+		p->of = of;
+		p->most = 0;
+		p->count = 0;
+	}
+	if (p->most < count)
+		p->most = count;
+	if (p->count < count)
+		p->count = count;
+}
+
+static __always_inline void note_mounts(struct task_struct *t)
+{
+	struct mnt_namespace *ns = BPF_CORE_READ(t, nsproxy, mnt_ns);
+
+	note_population(MOUNTED, (__u64)ns, mounts_of(ns));
+}
+
+static __always_inline void note_namespaces(struct task_struct *t, __u32 what, __u32 type)
+{
+	struct ucounts *user = root_user(t);
+
+	if (user)
+		note_population(what, (__u64)user, namespaces_of(user, type));
 }
 
 static __always_inline struct task_struct *at_the_top(struct task_struct *t)
@@ -150,7 +185,7 @@ static __noinline int count_namespaces(__u64 flags)
 	for (__u32 what = MOUNT_NAMESPACE; what < CHURNS; what++)
 		if (flags & namespace_flag(what)) {
 			count_churn(what);
-			note_population(what, namespaces_of_user(t, ucount_type(what)));
+			note_namespaces(t, what, ucount_type(what));
 		}
 	return 0;
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
+pub(super) use whyslow_model::churn::Churn;
 use whyslow_model::churn::ChurnKind;
-pub(super) use whyslow_model::churn::{Churn, Population};
+#[cfg(test)]
+pub(super) use whyslow_model::churn::Population;
 
 use super::populations::Populations;
 use super::{clear, map_sizes, missing, text, types, value};
@@ -50,8 +52,8 @@ impl<'slot> Probed<'slot> {
     fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::ChurnSkelBuilder>().open(slot)?;
         map_sizes::apply(open.open_object_mut())?;
-        if let Some(rodata) = open.maps.rodata_data.as_mut() {
-            rodata.own_tgid = own;
+        if let Some(bss) = open.maps.bss_data.as_mut() {
+            bss.own_tgid = own;
         }
         Ok(Self { skel: open.load()?, populations: Populations::default() })
     }
@@ -69,6 +71,12 @@ impl<'slot> Probed<'slot> {
 }
 
 impl Probe for Probed<'_> {
+    fn leave_out(&mut self, own: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.own_tgid = own;
+        }
+    }
+
     fn begin(&mut self) -> Result<(), Missing> {
         clear(&self.skel.maps.churns);
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
@@ -80,7 +88,7 @@ impl Probe for Probed<'_> {
 
     fn poll(&mut self, at: Duration) -> bool {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
-            self.populations.look(at, &mut bss.populations);
+            self.populations.look(at, bss.populations.iter_mut().map(|one| (one.of, &mut one.count)));
         }
         false
     }
@@ -93,7 +101,7 @@ impl Probe for Probed<'_> {
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         self.skel.links = skel::ChurnLinks::default();
         ending.tables.churn.get_or_insert_default().extend(rows(&self.skel.maps.churns, 0));
-        ending.tables.populations.get_or_insert_default().extend(self.populations.rows());
+        self.populations.add_to(ending.tables.populations.get_or_insert_default());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         Ok(())
     }

@@ -4,8 +4,23 @@
 
 #include "churn.bpf.h"
 
-/* include/uapi/linux/mount.h: MS_REMOUNT, MS_MOVE, MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_SHARED. Such a mount() makes none. */
-#define MAKES_NO_MOUNT (0x20 | 0x2000 | 0x20000 | 0x40000 | 0x80000 | 0x100000)
+/* include/uapi/linux/mount.h: MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_SHARED, MS_MOVE. Such a mount() makes none. */
+#define CHANGES_MOUNT (0x20000 | 0x40000 | 0x80000 | 0x100000 | 0x2000)
+#define MS_REMOUNT 0x20
+#define MS_BIND 0x1000
+/* An old mount program says so that it knows the flags. */
+#define MS_MGC_VAL 0xc0ed0000
+#define MS_MGC_MSK 0xffff0000
+
+/* In the order of path_mount() (fs/namespace.c). */
+static __always_inline bool makes_mount(__u64 flags)
+{
+	if ((flags & MS_MGC_MSK) == MS_MGC_VAL)
+		flags &= ~(__u64)MS_MGC_MSK;
+	if (flags & MS_REMOUNT)
+		return false;
+	return flags & MS_BIND || !(flags & CHANGES_MOUNT);
+}
 
 /* Calls that churn where they succeed (arch/x86/entry/syscalls/syscall_64.tbl). */
 static __always_inline bool may_churn(__u64 call)
@@ -15,7 +30,7 @@ static __always_inline bool may_churn(__u64 call)
 
 static __always_inline int count_mount(__u32 what)
 {
-	note_population(MOUNTED, mounts_of_namespace(current_task()));
+	note_mounts(current_task());
 	return count_churn(what);
 }
 
@@ -23,7 +38,7 @@ static __noinline int count_call(__u64 call, __u64 first, __u64 fourth)
 {
 	switch (call) {
 	case 165: /* mount */
-		return fourth & MAKES_NO_MOUNT ? 0 : count_mount(MOUNTED);
+		return makes_mount(fourth) ? count_mount(MOUNTED) : 0;
 	case 429: /* move_mount */
 		return count_mount(MOUNTED);
 	case 166: /* umount2 */

@@ -76,7 +76,8 @@ fn doing(act: fn() -> libc::c_int) -> Command {
     command
 }
 
-/// In a mount namespace of its own: a new mount on /tmp, a change of it, which is none, a copy of it on top, and both removed.
+/// In a mount namespace of its own: a new mount on /tmp, with the number that old programs add to the flags, a change of it, which is none, a
+/// copy of it on top, and both removed.
 fn mounts() -> libc::c_int {
     let (tmp, tmpfs, empty) = (c"/tmp".as_ptr(), c"tmpfs".as_ptr(), c"".as_ptr());
     let none = std::ptr::null();
@@ -87,7 +88,7 @@ fn mounts() -> libc::c_int {
     unsafe {
         if libc::unshare(libc::CLONE_NEWNS) != 0
             || libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) != 0
-            || libc::mount(tmpfs, tmp, tmpfs, 0, none.cast()) != 0
+            || libc::mount(tmpfs, tmp, tmpfs, libc::MS_MGC_VAL, none.cast()) != 0
             || libc::mount(none, tmp, none, libc::MS_REMOUNT | libc::MS_NOSUID, none.cast()) != 0
         {
             return -1;

@@ -94,10 +94,8 @@ struct {
 	__type(value, struct vain_calls);
 } vain SEC(".maps");
 
-/* Our own process reads many small files at once: its calls do not make a host with many calls. Inside a pid namespace this is the number
- * of another process on the host, which is left out, too.
- */
-const volatile __u32 own_tgid = 0;
+/* Our own process reads many small files at once: its calls do not make a host with many calls. */
+__u32 own_tgid;
 /* When the window begins. */
 __u64 began;
 

@@ -73,8 +73,8 @@ impl<'slot> Failed<'slot> {
     fn try_load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::FailedSkelBuilder>().open(slot)?;
         map_sizes::apply(open.open_object_mut())?;
-        if let Some(rodata) = open.maps.rodata_data.as_mut() {
-            rodata.own_tgid = own;
+        if let Some(bss) = open.maps.bss_data.as_mut() {
+            bss.own_tgid = own;
         }
         // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
@@ -99,7 +99,7 @@ impl<'slot> Failed<'slot> {
 
     fn look_at_populations(&mut self, at: Duration) {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
-            self.populations.look(at, &mut bss.populations);
+            self.populations.look(at, bss.populations.iter_mut().map(|one| (one.of, &mut one.count)));
         }
     }
 
@@ -124,7 +124,8 @@ impl<'slot> Failed<'slot> {
     }
 
     /// How many namespaces and mounts there were over the window.
-    pub(super) fn populations(&self) -> Vec<churn::Population> {
+    #[cfg(test)]
+    pub(super) fn populations(&self) -> Vec<whyslow_model::churn::Population> {
         self.populations.rows()
     }
 
@@ -152,6 +153,12 @@ impl<'slot> Failed<'slot> {
 }
 
 impl Probe for Failed<'_> {
+    fn leave_out(&mut self, own: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.own_tgid = own;
+        }
+    }
+
     fn begin(&mut self) -> Result<(), Missing> {
         if has_many_threads() {
             let reason = format!("the kernel would have to mark each of more than {MANY_THREADS} threads");
@@ -202,7 +209,7 @@ impl Probe for Failed<'_> {
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
         ending.lost(churn::WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         ending.tables.churn.get_or_insert_default().extend(self.churn());
-        ending.tables.populations.get_or_insert_default().extend(self.populations());
+        self.populations.add_to(ending.tables.populations.get_or_insert_default());
         let away = self.time_away();
         if !away.is_zero() {
             let ms = away.as_millis();

@@ -1048,11 +1048,10 @@ struct mnt_namespace___before_6_8 {
 /* How many namespaces of this type (enum ucount_type, include/linux/user_namespace.h) the task's user has, with those in user namespaces
  * below: what /proc/sys/user/max_* limits. One counts until it is freed. 0: not known.
  */
-static __always_inline __u64 namespaces_of_user(struct task_struct *t, __u32 type)
+static __always_inline struct ucounts *root_user(struct task_struct *t)
 {
 	struct cred___since_5_14 *cred = (void *)BPF_CORE_READ(t, real_cred);
 	struct ucounts *user, *above;
-	__u64 count = 0;
 
 	if (!bpf_core_field_exists(cred->ucounts))
 		return 0;
@@ -1063,14 +1062,20 @@ static __always_inline __u64 namespaces_of_user(struct task_struct *t, __u32 typ
 			break;
 		user = above;
 	}
+	return user;
+}
+
+static __always_inline __u64 namespaces_of(struct ucounts *user, __u32 type)
+{
+	__u64 count = 0;
+
 	bpf_probe_read_kernel(&count, sizeof(count),
 			      (void *)user + bpf_core_field_offset(struct ucounts, ucount) + type * sizeof(count));
 	return count;
 }
 
-static __always_inline __u64 mounts_of_namespace(struct task_struct *t)
+static __always_inline __u64 mounts_of(struct mnt_namespace *ns)
 {
-	struct mnt_namespace *ns = BPF_CORE_READ(t, nsproxy, mnt_ns);
 	struct mnt_namespace___before_6_8 *old = (void *)ns;
 
 	return bpf_core_field_exists(ns->nr_mounts) ? BPF_CORE_READ(ns, nr_mounts) : BPF_CORE_READ(old, mounts);

@@ -200,7 +200,7 @@ impl<'slot> Sched<'slot> {
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         maps.refusals.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
         let least = maps.life_marks.max_entries();
-        maps.life_marks.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 14).max(least)))?;
+        maps.life_marks.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 16).max(least)))?;
         let least = maps.titles.max_entries();
         maps.titles.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 15).max(least)))?;
         open.progs.data_came.set_autoload(layout.tells_ready);

@@ -78,6 +78,8 @@ impl<'slot> Probes<'slot> {
         self.tasks = tasks;
         self.running.extend(running);
         self.running.sort_by_key(|(at, _)| *at);
+        let own = self.own_number();
+        self.running.iter_mut().for_each(|(_, probe)| probe.leave_out(own));
         missing.extend(more);
     }
 
@@ -108,12 +110,18 @@ impl<'slot> Probes<'slot> {
     ) {
         let budget = sched::Budget::of(self.sampled.len(), follows);
         let layout = kernel.types().layout.or_from(kernel.symbols());
+        let own = self.own_number();
         self.sched = keep(sched::Sched::load(slot, layout, budget), missing);
         let Some(sched) = &mut self.sched else { return };
+        sched.leave_out(own);
+    }
+
+    /// Our own process, by the number that BPF reports. 0: our number may be another process's there.
+    fn own_number(&self) -> u32 {
         match &self.pidns {
-            Some(pidns) => sched.leave_out(pidns.own()),
-            None if self.is_untranslated => sched.leave_out(0), // our number may be another process's there
-            None => {}
+            Some(pidns) => pidns.own(),
+            None if self.is_untranslated => 0,
+            None => std::process::id(),
         }
     }
 

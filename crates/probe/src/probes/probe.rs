@@ -25,6 +25,9 @@ pub trait Probe: Send {
         Ok(())
     }
 
+    /// Our own process, by the number that BPF reports; 0: not known. Called once, before the window begins.
+    fn leave_out(&mut self, _own: u32) {}
+
     /// The window begins now: what was counted before does not belong to it.
     fn begin(&mut self) -> Result<(), Missing> {
         Ok(())
