@@ -12,12 +12,14 @@ mod dirty_throttling;
 mod disk_latency;
 mod disk_queue;
 mod dying_cgroups;
+mod expedite;
 mod extra_work;
 mod failed_calls;
 mod file_handles;
 mod full_cpus;
 mod full_listeners;
 mod full_thread;
+mod grace_periods;
 mod held_up;
 mod homes;
 mod idle_policy;
@@ -133,6 +135,7 @@ pub const ALL: &[Rule] = &[
     file_handles::RULE,
     full_cpus::RULE,
     full_thread::RULE,
+    grace_periods::RULE,
     held_up::RULE,
     idle_policy::RULE,
     ipc_namespaces::RULE,

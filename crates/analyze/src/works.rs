@@ -92,10 +92,10 @@ fn costliest(waits: BTreeMap<String, Sum>) -> Vec<InnerWait> {
     all
 }
 
-/// Recorded waits for which a stack was taken.
-fn waits(recording: &Recording) -> impl Iterator<Item = &Span> {
+/// Those that are waits for which a stack was taken.
+fn waits<'r>(spans: impl Iterator<Item = &'r Span>) -> impl Iterator<Item = &'r Span> {
     let is_wait = |span: &&Span| matches!(span.state, State::Io | State::Blocked | State::Sleep);
-    recording.tables.spans.iter().flatten().filter(is_wait).filter(|span| span.sampled_wait_ns > 0)
+    spans.filter(is_wait).filter(|span| span.sampled_wait_ns > 0)
 }
 
 /// What it waited for.
@@ -113,7 +113,7 @@ fn inner_waits<'r>(
     stacks: &Stacks<'_>,
 ) -> BTreeMap<&'r str, BTreeMap<String, Sum>> {
     let mut by_function: BTreeMap<&str, BTreeMap<String, Sum>> = BTreeMap::new();
-    for span in waits(recording) {
+    for span in waits(recording.tables.spans.iter().flatten()) {
         let Some(work) = &span.work else { continue };
         by_function.entry(work).or_default().entry(what(span, stacks)).or_default().add(span);
     }
@@ -128,17 +128,34 @@ const EXPEDITED: [&str; 4] = [
     "cond_synchronize_rcu_expedited",
 ];
 
+/// Whether a thread with these frames waits for an expedited grace period.
+pub(crate) fn is_expedited(frames: &[String]) -> bool {
+    frames.iter().any(|frame| EXPEDITED.contains(&frame.as_str()))
+}
+
+/// Those of these waits that were for RCU grace periods, each with the function that needed one.
+pub(crate) fn for_grace_periods<'r>(
+    spans: impl Iterator<Item = &'r Span>,
+    stacks: &Stacks<'_>,
+) -> impl Iterator<Item = (&'r Span, Option<String>)> {
+    let mut may: Table<Option<u32>, bool> = Table::default();
+    waits(spans).filter_map(move |span| {
+        let may_need = || wait_reasons::may_need_grace_period(stacks.kernel(span.stack));
+        if !*may.entry(span.stack).or_insert_with(may_need) {
+            return None;
+        }
+        match wait_reasons::of(span, stacks).detail {
+            Detail::GracePeriod { caller } => Some((span, caller)),
+            _ => None,
+        }
+    })
+}
+
 /// RCU grace periods that threads waited for, by the function that needed them; the longest time first.
 pub(crate) fn grace_periods(recording: &Recording, stacks: &Stacks<'_>) -> Vec<GraceWaits> {
     let mut by_caller: BTreeMap<(String, bool, &str), BTreeMap<(u32, &str), Sum>> = BTreeMap::new();
-    let mut may: Table<Option<u32>, bool> = Table::default();
-    for span in waits(recording) {
-        let frames = stacks.kernel(span.stack);
-        if !*may.entry(span.stack).or_insert_with(|| wait_reasons::may_need_grace_period(frames)) {
-            continue;
-        }
-        let Detail::GracePeriod { caller } = wait_reasons::of(span, stacks).detail else { continue };
-        let expedited = frames.iter().any(|frame| EXPEDITED.contains(&frame.as_str()));
+    for (span, caller) in for_grace_periods(recording.tables.spans.iter().flatten(), stacks) {
+        let expedited = is_expedited(stacks.kernel(span.stack));
         let key = (caller.unwrap_or_default(), expedited, span.work.as_deref().unwrap_or_default());
         by_caller.entry(key).or_default().entry((span.pid, span.comm.as_str())).or_default().add(span);
     }

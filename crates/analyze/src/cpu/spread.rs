@@ -30,6 +30,18 @@ const OF_ITS_TIME: f64 = 0.05;
 const OF_THE_WINDOW: f64 = 0.01;
 
 impl Loss {
+    /// Of these tasks and others.
+    #[must_use]
+    pub fn and(self, other: Loss) -> Loss {
+        Loss {
+            likely: self.likely.saturating_add(other.likely),
+            low: self.low.saturating_add(other.low),
+            high: self.high.saturating_add(other.high),
+            lived: self.lived.saturating_add(other.lived),
+            tasks: self.tasks.saturating_add(other.tasks),
+        }
+    }
+
     /// Whether the loss is worth a finding: any host that does some work loses less than that.
     #[must_use]
     pub fn is_felt(&self, window: Duration) -> bool {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use whyslow_model::timeline::Span;
 use whyslow_model::work::{GraceWaits, Work};
-use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
+use super::expedite::expedite;
 use crate::Evidence;
 use crate::works::grace_periods;
 
@@ -106,7 +107,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 fn finding(freed: &Freed) -> Finding {
     let Freed { periods, at_work, waited, behind, .. } = freed;
-    Finding::risk(RULE.id, Subject::host())
+    let found = Finding::risk(RULE.id, Subject::host())
         .titled(format!(
             "the kernel frees IPC namespaces one at a time: free_ipc waited for {periods} RCU grace periods ({}), one for each namespace, and was at work \
              for {at_work} of the window; other threads waited {} for shrinkers",
@@ -119,12 +120,8 @@ fn finding(freed: &Freed) -> Finding {
         .advice(
             "start jobs without an IPC namespace of their own (no CLONE_NEWIPC: unshare without --ipc, PrivateIPC=no), or let several jobs share one; undo: \
              as before",
-        )
-        .fix(
-            "make grace periods short (interrupts to all CPUs pay for it; undo: write 0)",
-            command!("echo {} > /sys/kernel/rcu_expedited", 1),
-        )
-        .advice("more CPUs will not help: one work item frees all of them")
+        );
+    expedite(found).advice("more CPUs will not help: one work item frees all of them")
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -20,6 +20,7 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Finding, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
+use super::expedite::expedite;
 use super::one_end::{Cause, circle, victim};
 use crate::Evidence;
 use crate::cpu::spread;
@@ -135,7 +136,8 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         .check("what each task waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain = cause.chain.hops.clone();
     finding.paid_by.clone_from(&cause.victims);
-    Some(finding.advice(way_out(&cause.chain, &leaf.who.to_string())))
+    let finding = finding.advice(way_out(&cause.chain, &leaf.who.to_string()));
+    Some(if leaf.reason == Reason::Rcu { expedite(finding) } else { finding })
 }
 
 fn way_out(chain: &Chain, who: &str) -> String {

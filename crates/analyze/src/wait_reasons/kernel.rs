@@ -3,6 +3,7 @@
 use whyslow_model::timeline::LockKind;
 use whyslow_model::wait::{Detail, Reason, WaitTarget};
 
+use super::locks::PERCPU;
 use super::table::{Row, by, by_here, row};
 use super::{Class, WaitContext, WaitKind};
 
@@ -181,7 +182,8 @@ pub(crate) fn may_need_grace_period(frames: &[String]) -> bool {
 }
 
 fn grace_period(wait: &WaitContext<'_>) -> WaitKind {
-    let caller = caller(wait, &[RCU, COMPLETION]);
+    // A writer of a percpu-rwsem waits for one before it waits for readers: its caller says what for.
+    let caller = caller(wait, &[RCU, COMPLETION, PERCPU]);
     WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Dependency)
 }
 

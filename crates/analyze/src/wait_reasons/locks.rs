@@ -59,7 +59,8 @@ const RTMUTEX: &[&str] = &[
     "rwbase_write_lock",
     "__rwbase_read_lock",
 ];
-const PERCPU: &[&str] = &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read", "percpu_down_write"];
+pub(super) const PERCPU: &[&str] =
+    &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read", "percpu_down_write"];
 const SEMAPHORE: &[&str] = &[
     "__down",
     "__down_common",

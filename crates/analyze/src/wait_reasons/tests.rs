@@ -253,6 +253,16 @@ fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
         brief(&wait)
     };
     assert_eq!(reported("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Dependency));
+    let writer = waits(
+        State::Blocked,
+        &format!("__wait_rcu_gp synchronize_rcu rcu_sync_enter percpu_down_write {WAY}"),
+    );
+    let caller = Some("cgroup_procs_write_start".to_owned());
+    assert_eq!(
+        of(&writer.0, &Stacks::of(&writer.1)).detail,
+        Detail::GracePeriod { caller },
+        "the writer, not the way it takes the lock"
+    );
     assert_eq!(reported(""), ("lock", Lock));
 }
 

@@ -4,6 +4,7 @@
 mod blocked;
 mod circle;
 mod exam;
+mod grace;
 mod jobs;
 mod limits;
 mod net;

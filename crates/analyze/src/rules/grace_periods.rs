@@ -1,0 +1,244 @@
+//! Threads wait for RCU grace periods that their own system calls need, one for each call.
+//!
+//! Signal: waits in D state inside synchronize_rcu and its kin, outside of work items, by the function that needed the grace period. Lost: these
+//! waits, less what the sleeps of threads that live on absorb. Not this rule: threads that wait for a lock whose holder waits for a grace period (`lock-wait`);
+//! work items (`ipc-namespaces`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::timeline::Span;
+use whyslow_model::wait::{Detail, Reason, TaskState, Who};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, SubjectKind, command, seconds};
+
+use super::Rule;
+use super::expedite::expedite;
+use super::one_end::victim;
+use crate::Evidence;
+use crate::cpu::spread::{self, Loss};
+use crate::works::{for_grace_periods, grace_periods};
+
+#[cfg(test)]
+#[path = "grace_periods_tests.rs"]
+mod tests;
+
+pub const RULE: Rule = Rule {
+    id: "grace-periods",
+    question: "Do threads wait for an RCU grace period in each of their calls?",
+    what: "Some system calls free or switch what other CPUs may still read: moving a thread into a cgroup, unmounting, removing an interface, a filter or \
+           a module. They wait until all CPUs have passed through the scheduler (an RCU grace period): 5 to 40 ms, on an idle host, too. Once, no one \
+           notices it. A host that does it for every short-lived job pays for it in every job.",
+    how: "Waits inside synchronize_rcu and the functions like it, by the function that needed the grace period; work items do not count. \
+          Counterfactual: no wait for a grace period; time lost = these waits, less what the sleeps of threads that lived longer absorb. Reported from 10 grace periods, 5 % of the \
+          waiters' time and 1 % of the window on.",
+    limits: "Threads that are summed up because many ended: their waits are divided by the time that they were blocked. A wait for the same lock as a \
+             waiter for a grace period: lock-wait. Whether a reader held a grace period up: not known on most kernels.",
+    sources: "kernel/rcu/tree.c (synchronize_rcu), kernel/rcu/sync.c (rcu_sync_enter), kernel/locking/percpu-rwsem.c; kernel/cgroup/cgroup.c \
+              (cgroup_attach_lock; favordynmods: 6a010a49b63a, v6.0; a lock for each process: 0568f89d4fb8, v6.18); CLONE_INTO_CGROUP: v5.7.",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+    folds: None,
+    shows: |reason, _| reason == Reason::Rcu,
+};
+
+/// Fewer are no habit of a program.
+const FEW: u64 = 10;
+/// Less than this part of the window is not worth a line that says what the host does not do.
+const WORTH_IT: Share = Share::percent(1);
+
+/// Waits for one function.
+#[derive(Default)]
+struct Needed {
+    count: u64,
+    total_ns: u64,
+    worst_ns: u64,
+    expedited: bool,
+    /// What the function is part of.
+    act: Act,
+    by_pid: BTreeMap<u32, u64>,
+    /// How long threads of each name waited.
+    by_comm: BTreeMap<String, u64>,
+}
+
+/// What a thread does when it needs one.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Act {
+    Attach,
+    Unmount,
+    #[default]
+    Other,
+}
+
+impl Act {
+    fn of(frames: &[String]) -> Act {
+        let any = |is: fn(&str) -> bool| frames.iter().any(|frame| is(frame));
+        // cgroup_attach_lock, cgroup_procs_write_start, __cgroup1_procs_write, cgroup_attach_task_all.
+        if any(|frame| {
+            frame.contains("cgroup") && (frame.contains("attach") || frame.contains("procs_write"))
+        }) {
+            return Act::Attach;
+        }
+        if any(|frame| frame.ends_with("umount") || frame.contains("unmount") || frame == "namespace_unlock")
+        {
+            return Act::Unmount;
+        }
+        Act::Other
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Act::Attach => "move into a cgroup",
+            Act::Unmount => "unmount",
+            Act::Other => "call",
+        }
+    }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let spans = ev.spans()?;
+    ev.has_stacks()?;
+    let tasks = ev.tasks()?;
+    let threads: BTreeSet<u32> = tasks.iter().filter(|task| task.kthread).map(|task| task.pid).collect();
+    let mut by_function: BTreeMap<String, Needed> = BTreeMap::new();
+    let own_calls = |span: &&Span| span.work.is_none() && !threads.contains(&span.pid);
+    for (span, caller) in for_grace_periods(spans.iter().filter(own_calls), ev.stacks()) {
+        by_function.entry(caller.unwrap_or_default()).or_default().add(span, ev.stacks().kernel(span.stack));
+    }
+    let found = by_function.iter().filter_map(|(function, needed)| finding(ev, tasks, function, needed));
+    Ok(found.collect())
+}
+
+impl Needed {
+    fn add(&mut self, span: &Span, frames: &[String]) {
+        let ns = span.sampled_wait_ns;
+        self.count = self.count.saturating_add(1);
+        self.total_ns = self.total_ns.saturating_add(ns);
+        self.worst_ns = self.worst_ns.max(ns);
+        self.expedited |= crate::works::is_expedited(frames);
+        if self.act == Act::Other {
+            self.act = Act::of(frames);
+        }
+        let of_pid = self.by_pid.entry(span.pid).or_default();
+        *of_pid = of_pid.saturating_add(ns);
+        let of_comm = self.by_comm.entry(span.comm.clone()).or_default();
+        *of_comm = of_comm.saturating_add(ns);
+    }
+
+    fn waited(&self, task: &Task) -> u64 {
+        self.by_pid.get(&task.pid).copied().unwrap_or(0)
+    }
+
+    /// Who waited the longest time.
+    fn who(&self) -> Who {
+        let most = self.by_comm.iter().max_by_key(|(_, ns)| **ns).map_or("", |(comm, _)| comm);
+        match self.by_pid.len() {
+            0 | 1 => Who::task(most),
+            many => Who::task(format!("{most} ({many} threads)")),
+        }
+    }
+
+    /// The waits of threads without a row of their own are those of the rows that stand for many, which have no more than they were blocked.
+    fn loss(&self, tasks: &[&Task]) -> Loss {
+        let as_waiter =
+            |task: &&Task| if task.born && task.ended { without_sleeps(task) } else { (*task).clone() };
+        let tasks: Vec<Task> = tasks.iter().map(as_waiter).collect();
+        let (together, alone): (Vec<&Task>, Vec<&Task>) = tasks.iter().partition(|task| task.folded > 0);
+        let known = alone.iter().map(|task| self.waited(task)).fold(0, u64::saturating_add);
+        let blocked = together.iter().map(|task| task.blocked_ns).fold(0, u64::saturating_add);
+        let rest = self.total_ns.saturating_sub(known).min(blocked);
+        let one = spread::lost(&alone, |task| self.waited(task), known as f64);
+        one.and(spread::lost(&together, |task| task.blocked_ns, rest as f64))
+    }
+
+    /// Threads that wait, and rows of many threads that may have.
+    fn waiters<'t>(&self, tasks: &'t [Task]) -> Vec<&'t Task> {
+        let waits = |task: &&Task| match task.folded {
+            0 => self.waited(task) > 0,
+            _ => task.blocked_ns > 0,
+        };
+        tasks.iter().filter(|task| !task.kthread).filter(waits).collect()
+    }
+}
+
+/// Its life was as much longer as it waited: no sleep of it makes up for a wait before.
+fn without_sleeps(task: &Task) -> Task {
+    Task { sleep_ns: 0, cycles: 0, ..task.clone() }
+}
+
+fn finding(ev: &Evidence<'_>, tasks: &[Task], function: &str, needed: &Needed) -> Option<Finding> {
+    let waiters = needed.waiters(tasks);
+    let loss = needed.loss(&waiters);
+    // Threads that lost little count here, too: many of them together lose more than a part of the window.
+    let lived = waiters.iter().map(|task| task.lived_ns).fold(0, u64::saturating_add);
+    let loss = Loss { lived: Duration::from_nanos(lived), ..loss };
+    if needed.count < FEW || !loss.is_felt(ev.window()) {
+        return None;
+    }
+    let total = Duration::from_nanos(needed.total_ns);
+    let average = Duration::from_nanos(needed.total_ns / needed.count);
+    let (who, noun) = (needed.who(), needed.act.noun());
+    let inside = if function.is_empty() { String::new() } else { format!(" in {function}") };
+    let title = format!(
+        "{who} waited {} for {} RCU grace periods{inside}, one for each {noun}, {} on average",
+        seconds(total),
+        needed.count,
+        seconds(average)
+    );
+    let detail = Detail::GracePeriod { caller: (!function.is_empty()).then(|| function.to_owned()) };
+    let hop = Hop::new(Reason::Rcu, who, detail, TaskState::Uninterruptible, total);
+    let culprit = format!("the kernel, which needs an RCU grace period for each {noun}");
+    let found = Finding::cause(RULE.id, victim(ev, &waiters), loss.likely)
+        .titled(title)
+        .share_of(loss.lived)
+        .between(loss.low, loss.high)
+        .raw_wait(total)
+        .by(Culprit::new(SubjectKind::Kernel, function, culprit))
+        .hop(hop)
+        .check(
+            "the grace periods that threads wait for, by function",
+            command!("whyslow work --for {}", "10s"),
+        )
+        .check(
+            "the jobs that wait for them, and how long before their program begins",
+            command!("whyslow jobs --for {}", "10s"),
+        );
+    let found = ways_out(found, needed.act);
+    let found = if needed.expedited { found } else { expedite(found) };
+    Some(found.advice("more CPUs will not help: a grace period waits for all of them"))
+}
+
+fn ways_out(found: Finding, act: Act) -> Finding {
+    match act {
+        Act::Attach => found
+            .advice(
+                "start processes in their cgroup, with clone3 and CLONE_INTO_CGROUP (cgroup v2, Linux 5.7 or newer): no thread is moved then",
+            )
+            .advice("keep cgroups and the processes in them, and use them for several jobs")
+            .advice(
+                "mount an empty cgroup hierarchy with favordynmods (Linux 6.0 or newer; mount -t cgroup -o none,name=favor,favordynmods none DIRECTORY): moves \
+                 into cgroups of all hierarchies wait for no grace period then, and forks and exits become a little slower; undo: umount DIRECTORY, but from \
+                 Linux 6.18 on the kernel keeps its other lock until the host boots again",
+            ),
+        Act::Unmount => {
+            found.advice("unmount trees at once (umount -R, or the end of a mount namespace): one grace period is enough for all of it")
+        }
+        Act::Other => found.advice("do it for many objects in one call, or less often"),
+    }
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
+    ev.spans()?;
+    ev.has_stacks()?;
+    // Waits for a lock whose holder waits for one are waits for it, too.
+    let ends_there = |hop: &Hop| hop.reason == Reason::Rcu;
+    if ev.host_chains().iter().any(|reported| reported.chain.hops.iter().any(ends_there)) {
+        return Ok(None);
+    }
+    let waits = grace_periods(ev.recording(), ev.stacks());
+    let all = waits.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add);
+    let share = Share::of(all.as_secs_f64(), ev.window().as_secs_f64());
+    let evidence = format!("threads waited for RCU grace periods for {}, all together", seconds(all));
+    Ok((share < WORTH_IT).then(|| RuledOut { what: "RCU grace periods".into(), evidence }))
+}
