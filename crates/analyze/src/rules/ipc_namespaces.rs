@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use whyslow_model::timeline::Span;
 use whyslow_model::work::{GraceWaits, Work};
-use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Probe, RuledOut, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use super::expedite::expedite;
@@ -102,6 +102,14 @@ impl Freed {
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let freed = measured(ev)?;
+    if freed.one_by_one()
+        && freed.behind_share >= LEAST_BEHIND
+        && ev.lacks_a_part(Probe::WorkItems)
+        && freed.at_work < AT_WORK
+    {
+        let why = "work items were not timed for a part of the window";
+        return Err(Missing::unclear("how long free_ipc was at work", why));
+    }
     Ok(if freed.one_by_one() && freed.is_felt() { vec![finding(&freed)] } else { Vec::new() })
 }
 
@@ -234,6 +242,23 @@ mod tests {
     fn is_quiet_where_it_keeps_up_or_hardly_any_ended() {
         assert!(check(&host(EACH, 40, 400).ev()).unwrap().is_empty(), "it has time to spare");
         assert!(check(&host(EACH, 19, 990).ev()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cannot_tell_where_work_items_were_not_timed_all_the_time() {
+        let skipped = || {
+            Missing::skipped(
+                Probe::WorkItems.word(),
+                "for 600 ms a CPU started too many work items to time each",
+            )
+        };
+        let in_part = host(EACH, 40, 400).missing(skipped());
+        assert!(check(&in_part.ev()).is_err());
+        assert_eq!(
+            check(&host(EACH, 40, 990).missing(skipped()).ev()).unwrap().len(),
+            1,
+            "it was at work long enough"
+        );
     }
 
     #[test]

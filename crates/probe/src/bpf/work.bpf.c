@@ -90,6 +90,16 @@ struct {
 __u64 lost;
 /* When the window begins: time before it is not counted. */
 __u64 began;
+/* When the hooks were attached last: what is noted from before may have ended unseen. */
+__u64 attached;
+
+/* Items that were started on each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} started SEC(".maps");
 
 static __always_inline __u64 within(__u64 at)
 {
@@ -123,7 +133,7 @@ int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 	if (q->work != work && (other->work == work || (q->work && (!other->work || other->at < q->at))))
 		q = other;
 	now = bpf_ktime_get_ns();
-	if (q->work && q->work != work && elapsed(q->at, now) < GIVEN_UP)
+	if (q->work && q->work != work && q->at >= attached && elapsed(q->at, now) < GIVEN_UP)
 		__sync_fetch_and_add(&lost, 1);
 	q->at = now;
 	q->active = 0;
@@ -149,25 +159,30 @@ int BPF_PROG(starts, struct work_struct *item)
 	struct work_queued *q = place((__u64)item, 0);
 	__u32 pid = bpf_get_current_pid_tgid();
 	struct work_running *r = running_at(pid);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), *count;
+	__u32 zero = 0;
 
+	count = bpf_map_lookup_elem(&started, &zero);
+	if (count)
+		*count += 1;
 	if (q && q->work != (__u64)item)
 		q = place((__u64)item, 1);
 	if (!q || !r)
 		return 0;
-	if (r->function && r->pid != pid) {
+	if (r->function && r->pid != pid && r->since >= attached) {
 		__sync_fetch_and_add(&lost, 1); /* a worker whose pid is a multiple of `homes` away has the place */
 		return 0;
 	}
 	r->queued_ns = NOT_SEEN;
 	r->held_us = 0;
-	if (q->work == (__u64)item) {
+	if (q->work == (__u64)item && q->at >= attached) {
 		r->queued_ns = elapsed(within(q->at), now);
 		r->held_us = q->active ? elapsed(within(q->at), q->active) / 1000 : 0;
 		if (r->held_us < HELD_BACK_US)
 			r->held_us = 0;
-		q->work = 0;
 	}
+	if (q->work == (__u64)item)
+		q->work = 0;
 	r->pid = pid;
 	r->since = now;
 	r->function = (__u64)BPF_CORE_READ(item, func);
@@ -249,12 +264,13 @@ int BPF_PROG(ends, void *item)
 
 	if (!r || r->pid != pid || !r->function)
 		return 0; /* it began before we attached, and the walk has missed it */
-	sum(r, bpf_ktime_get_ns());
+	if (r->since >= attached)
+		sum(r, bpf_ktime_get_ns());
 	r->function = 0;
 	return 0;
 }
 
-/* At the start, after the tracepoints are attached: the items that workers already run. */
+/* After the tracepoints are attached: the items that workers already run. */
 SEC("iter/task")
 int seed(struct bpf_iter__task *ctx)
 {
@@ -266,7 +282,7 @@ int seed(struct bpf_iter__task *ctx)
 		return 0;
 	function = work_of(t);
 	r = running_at(t->pid);
-	if (!function || !r || r->function)
+	if (!function || !r || (r->function && r->since >= attached))
 		return 0;
 	now = bpf_ktime_get_ns();
 	r->queued_ns = NOT_SEEN;
@@ -295,7 +311,7 @@ int walk(struct bpf_iter__task *ctx)
 	if (!function || !r)
 		return 0;
 	open.item = *r;
-	if (open.item.pid != (__u32)t->pid || open.item.function != function)
+	if (open.item.pid != (__u32)t->pid || open.item.function != function || open.item.since < attached)
 		return 0;
 	name_workqueue(open.workqueue, t);
 	bpf_seq_write(ctx->meta->seq, &open, sizeof(open));

@@ -1,4 +1,6 @@
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::FromRawFd as _;
 
 use super::*;
 use crate::host::monotonic_ns as now_ns;
@@ -95,4 +97,63 @@ fn root_of_an_item_that_ran_when_the_window_began_only_the_rest_is_counted() {
         assert!(row.ran_worst_ns <= window && row.queued_count == 0, "{} of {window} ns", row.ran_worst_ns);
         return;
     }
+}
+
+/// A terminal without a program: each write is a work item (flush_to_ldisc, drivers/tty/tty_buffer.c).
+fn terminal() -> (File, File) {
+    let (mut master, mut slave) = (0, 0);
+    let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+    // SAFETY: fills two integers of this function.
+    let made = unsafe { libc::openpty(&raw mut master, &raw mut slave, name, settings, size) };
+    assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: open files that nothing else owns.
+    unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
+}
+
+/// Items of the terminal that have ended.
+fn flushed(probe: &Work<'_>, function: u64) -> u64 {
+    let rows = probe.rows().unwrap();
+    rows.iter().filter(|(address, _)| *address == function).map(|(_, row)| row.count).sum()
+}
+
+#[test]
+fn root_the_hooks_leave_a_cpu_that_starts_too_many_items_and_come_back() {
+    let flush = Kallsyms::read().address("flush_to_ldisc").expect("terminals are in this kernel");
+    let (mut master, _slave) = terminal();
+    let mut slot = MaybeUninit::uninit();
+    let mut probe = Work::start(&mut slot).unwrap();
+    (probe.too_many, probe.crowd) = (100.0, Crowd::new(100.0, 0.0));
+    let until = Instant::now() + Duration::from_secs(30);
+    while probe.let_go_at.is_none() {
+        assert!(Instant::now() < until, "the hooks stayed");
+        probe.poll(Duration::ZERO);
+        master.write_all(b"\x01").unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = flushed(&probe, flush);
+    assert!(before > 0);
+    for _ in 0..100 {
+        master.write_all(b"\x01").unwrap();
+    }
+    assert_eq!(flushed(&probe, flush), before, "detached");
+
+    probe.too_many = f64::INFINITY;
+    while probe.let_go_at.is_some() {
+        assert!(Instant::now() < until, "the hooks did not come back");
+        probe.poll(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(probe.away >= AWAY);
+    while flushed(&probe, flush) == before {
+        assert!(Instant::now() < until, "nothing is counted again");
+        master.write_all(b"\x01").unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (seen, lost) = probe.finish().unwrap();
+    let worst =
+        seen.rows.iter().filter(|(address, _)| *address == flush).map(|(_, row)| row.ran_worst_ns).max();
+    assert!(
+        lost == 0 && worst.is_some_and(|ns| Duration::from_nanos(ns) < AWAY),
+        "{worst:?}: an end was missed"
+    );
 }
