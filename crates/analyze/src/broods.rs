@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::Share;
 use whyslow_model::table::Task;
+use whyslow_model::{Share, seconds};
 
 use crate::Evidence;
 use crate::hashing::Table;
@@ -36,6 +36,8 @@ pub(crate) struct Brood {
     group: Option<String>,
     /// Births a second of its children and of their children.
     rate: f64,
+    /// How long each lived, on average.
+    each: Duration,
     /// The CPU time that the children used.
     cpu: Duration,
     /// ... in CPUs.
@@ -63,6 +65,8 @@ fn life(task: &Task) -> Life {
 #[derive(Default)]
 struct Sum<'r> {
     births: u64,
+    /// Of processes, without the lives of their further threads.
+    lived_ns: u64,
     exec_ns: u64,
     by_name: BTreeMap<&'r str, u64>,
     children: Vec<Life>,
@@ -93,6 +97,7 @@ impl Broods {
             }
             let count = task.folded.saturating_add(1);
             sum.births = sum.births.saturating_add(count);
+            sum.lived_ns = sum.lived_ns.saturating_add(task.lived_ns);
             let of_name = sum.by_name.entry(&task.comm).or_default();
             *of_name = of_name.saturating_add(count);
             sum.children.push(life(task));
@@ -131,13 +136,17 @@ impl Broods {
 }
 
 impl Brood {
-    /// "sh /usr/local/bin/agent (pid 7, agent.service): 140 children a second (ls, ps), 0.7 CPU."
+    /// "sh /usr/local/bin/agent (pid 7, agent.service): 140 children a second (ls, ps), 8 ms each, 0.7 CPU."
     fn note(&self) -> String {
         let pid = Some(self.tgid).filter(|tgid| *tgid != 0).map(|tgid| format!("pid {tgid}"));
         let place: Vec<String> = pid.into_iter().chain(self.group.clone()).collect();
         let place = if place.is_empty() { String::new() } else { format!(" ({})", place.join(", ")) };
         let commands = self.commands();
-        format!("{}{place}: {:.0} children a second{commands}, {:.2} CPU.", self.name, self.rate, self.cpus)
+        let (name, each) = (&self.name, seconds(self.each));
+        format!(
+            "{name}{place}: {:.0} children a second{commands}, {each} each, {:.2} CPU.",
+            self.rate, self.cpus
+        )
     }
 
     /// " (ls, ps)"
@@ -223,7 +232,8 @@ fn brood(ev: &Evidence<'_>, root: &Root<'_>, sum: Sum<'_>) -> Option<(Brood, Vec
         Some(ev.names().cgroup(group).name)
     });
     let cpus = cpu.as_secs_f64() / window;
-    Some((Brood { life, tgid: life.0, name, group, rate, cpu, cpus, children }, sum.children))
+    let each = Duration::from_nanos(sum.lived_ns / sum.births.max(1));
+    Some((Brood { life, tgid: life.0, name, group, rate, each, cpu, cpus, children }, sum.children))
 }
 
 #[cfg(test)]

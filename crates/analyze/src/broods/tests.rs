@@ -52,7 +52,8 @@ fn the_agent_is_named_and_not_what_it_starts() {
         let at = 100 + 3 * n;
         tasks.extend([child(at, 7, "agent"), child(at + 1, at, "ls"), child(at + 2, at, "ps")]);
     }
-    let want = "sh /usr/local/bin/agent (pid 7, agent.service): 30 children a second (ls, ps), 0.15 CPU.";
+    let want =
+        "sh /usr/local/bin/agent (pid 7, agent.service): 30 children a second (ls, ps), 8 ms each, 0.15 CPU.";
     assert_eq!(notes(tasks.clone()), [want]);
     let rec = host(tasks);
     let broods = Broods::of(&Evidence::of(&rec));
@@ -76,7 +77,7 @@ fn folded_children_and_those_of_an_unknown_parent_count_too() {
         Task { folded: 999, tgid: 0, ppid: 7, creator: 0, lived_ns: 8_000_000_000, ..child(100, 0, "ls") };
     assert!(notes(vec![agent(), folded.clone()])[0].contains("100 children a second (ls)"));
     let gone = Task { ppid: 99, parent: "cron".into(), ..folded };
-    assert_eq!(notes(vec![gone.clone()]), ["cron: 100 children a second (ls), 0.00 CPU."]);
+    assert_eq!(notes(vec![gone.clone()]), ["cron: 100 children a second (ls), 8 ms each, 0.00 CPU."]);
     let orphans = Task { ppid: 1, parent: "systemd".into(), ..gone };
     assert_eq!(notes(vec![orphans]), [""; 0], "the parent of these children is not known");
 }
@@ -103,8 +104,9 @@ fn reused_pid_does_not_merge_two_processes() {
     let rec = host(tasks);
     let broods = Broods::of(&Evidence::of(&rec));
     let told: Vec<String> = broods.notes().collect();
-    let second = "sh /opt/other (pid 7, agent.service): 20 children a second (ps), 0.10 CPU.";
-    let first = "sh /usr/local/bin/agent (pid 7, agent.service): 10 children a second (ls), 0.05 CPU.";
+    let second = "sh /opt/other (pid 7, agent.service): 20 children a second (ps), 8 ms each, 0.10 CPU.";
+    let first =
+        "sh /usr/local/bin/agent (pid 7, agent.service): 10 children a second (ls), 8 ms each, 0.05 CPU.";
     assert_eq!(told, [second, first]);
     let [child, stranger] =
         [(100, 100), (100, 9_000)].map(|(pid, begun_ns)| Task { pid, begun_ns, ..agent() });

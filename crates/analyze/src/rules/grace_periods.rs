@@ -102,7 +102,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let tasks = ev.tasks()?;
     let threads: BTreeSet<u32> = tasks.iter().filter(|task| task.kthread).map(|task| task.pid).collect();
     let mut by_function: BTreeMap<String, Needed> = BTreeMap::new();
-    let own_calls = |span: &&Span| span.work.is_none() && !threads.contains(&span.pid);
+    let own_calls =
+        |span: &&Span| span.work.is_none() && !threads.contains(&span.pid) && !ev.is_own(span.pid, span.tgid);
     for (span, caller) in for_grace_periods(spans.iter().filter(own_calls), ev.stacks()) {
         by_function.entry(caller.unwrap_or_default()).or_default().add(span, ev.stacks().kernel(span.stack));
     }

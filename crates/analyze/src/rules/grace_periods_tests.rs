@@ -143,6 +143,13 @@ fn is_quiet_about_work_items_and_kernel_threads() {
 }
 
 #[test]
+fn is_quiet_about_waits_of_whyslow() {
+    let mut host = host(MOVES, 40);
+    host.0.meta.own_pids = (100..140).collect();
+    assert_eq!(found(&host), vec![]);
+}
+
+#[test]
 fn is_quiet_about_writers_that_wait_for_readers() {
     let host = host(LOCK, 40);
     assert_eq!(found(&host), vec![]);

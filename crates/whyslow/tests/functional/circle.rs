@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{Builder, Scope, scope, sleep};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const WINDOW: &str = "6s";
 #[derive(Debug, Clone, Copy)]
 struct Load {
     removers: u64,
+    /// A process that removes nothing waits, too.
+    innocent: bool,
     /// Cgroups at first.
     first: u64,
     /// Between two new cgroups.
@@ -40,6 +43,7 @@ impl Load {
         let (first, gap) = (draw.between(15, 25), draw.between(14, 18));
         Load {
             removers: draw.between(3, 5),
+            innocent: false,
             first,
             gap: Duration::from_millis(gap),
             base: Duration::from_millis(draw.between(1, 4)),
@@ -67,6 +71,25 @@ impl Lock {
 
     fn opened(&self) -> File {
         File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd())).unwrap()
+    }
+}
+
+/// A child of this process that wants the lock, too, and removes nothing.
+struct Innocent(Child);
+
+impl Innocent {
+    fn start(lock: &Lock) -> Self {
+        // It ends with this process: there is no such file then.
+        let wants =
+            format!("while flock /proc/{}/fd/{} true; do :; done", std::process::id(), lock.0.as_raw_fd());
+        Innocent(Command::new("sh").args(["-c", &wants]).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -153,20 +176,21 @@ fn looked_at(load: Load, args: &[&str]) -> (Value, u64) {
     };
     scope(|scope| {
         let _ends = Ends(&running.ends);
+        let _innocent = load.innocent.then(|| Innocent::start(&lock));
         let (seen, _) =
             looked_at_with(&[&["chains", "--for", WINDOW], args].concat(), || running.start(scope));
         (seen, running.there_are())
     })
 }
 
-/// Hops behind removers that waited for the file lock.
-fn holders(seen: &Value) -> Vec<&Value> {
+/// Hops behind threads of this name that waited for the file lock.
+fn holders<'d>(seen: &'d Value, waiter: &str) -> Vec<&'d Value> {
     let chains = seen["chains"].as_array().unwrap().iter();
-    let of_removers = |chain: &&Value| {
+    let of_waiters = |chain: &&Value| {
         let first = &chain["hops"][0];
-        first["reason"] == "file-lock" && first["who"] == "remover"
+        first["reason"] == "file-lock" && first["who"] == waiter
     };
-    chains.filter(of_removers).flat_map(|chain| chain["hops"].as_array().unwrap().iter().skip(1)).collect()
+    chains.filter(of_waiters).flat_map(|chain| chain["hops"].as_array().unwrap().iter().skip(1)).collect()
 }
 
 #[test]
@@ -176,7 +200,7 @@ fn root_a_drawn_circle_is_called_one() {
     let file = folder.path().join("circle.why").display().to_string();
     let (seen, last) = looked_at(load, &["-o", &file]);
     let told = |hop: &&&Value| hop["circle"] == true;
-    let holders = holders(&seen);
+    let holders = holders(&seen, "remover");
     let hop =
         holders.iter().find(told).unwrap_or_else(|| panic!("{load:?}: no circle in {}", seen["chains"]));
     let count = hop["grows_with"].as_str().and_then(|text| text.strip_suffix(" cgroups"));
@@ -191,6 +215,17 @@ fn root_a_drawn_circle_is_called_one() {
     assert_eq!(document(&text(&later.stdout))["chains"], seen["chains"]);
 }
 
+/// Its only remover does not wait. The child that does is of the same tree.
+#[test]
+fn root_growth_behind_which_no_remover_waits_is_called_no_circle() {
+    let load = Load { removers: 1, innocent: true, ..Load::drawn(&mut Draw::of_run("circle", 0)) };
+    let (seen, _) = looked_at(load, &[]);
+    let holders = holders(&seen, "flock");
+    let grows = |hop: &&&Value| hop["grows_with"].as_str().is_some_and(|text| text.ends_with(" cgroups"));
+    assert!(holders.iter().any(|hop| grows(&hop)), "{load:?}: nothing grows in {}", seen["chains"]);
+    assert!(holders.iter().all(|hop| hop["circle"].is_null()), "{load:?}: {holders:?}");
+}
+
 #[test]
 fn root_drawn_steady_contention_is_called_no_circle() {
     let load = Load::drawn(&mut Draw::of_run("circle", 0)).steady();
@@ -198,7 +233,7 @@ fn root_drawn_steady_contention_is_called_no_circle() {
     let is_made = |row: &Value| row["tgid"] == std::process::id() && row["what"] == "cgroups made";
     assert!(seen["churn"].as_array().unwrap().iter().any(is_made), "{}", seen["churn"]);
     assert!(last > 2 * load.first, "{last} cgroups, {load:?}");
-    let holders = holders(&seen);
+    let holders = holders(&seen, "remover");
     assert!(!holders.is_empty(), "{load:?}: no contention in {}", seen["chains"]);
     for hop in holders {
         assert!(hop["circle"].is_null() && hop["grows_with"].is_null(), "{load:?}: {hop}");

@@ -113,7 +113,8 @@ fn root_work_counts_items_and_tells_a_full_workqueue_and_grace_periods() {
     });
     let killed = work(&seen, "css_killed_work_fn");
     let (made, count) = ((batches * each) as f64, number(&killed["count"]));
-    assert!((made..=2.0 * made).contains(&count), "{count} of {made}: {killed}");
+    // One controller is in this hierarchy: an item for each cgroup. The host may remove some, too.
+    assert!((made..=1.05 * made + 5.0).contains(&count), "{count} of {made}: {killed}");
     // css_killed_work_fn runs one at a time: max_active of cgroup_destroy (before v6.15) and cgroup_offline is 1 (kernel/cgroup/cgroup.c).
     let (held, queued) = (number(&killed["held_back_s"]), number(&killed["queued"]["total_s"]));
     assert!(held > 0.0 && held <= queued, "{killed}");
@@ -121,7 +122,7 @@ fn root_work_counts_items_and_tells_a_full_workqueue_and_grace_periods() {
     all_are_counted(&killed["queued"]);
     all_are_counted(&killed["ran"]);
     let freed = work(&seen, "free_ipc");
-    assert!((1.0..=2.0 * namespaces as f64).contains(&number(&freed["count"])), "{freed}");
+    assert!((1.0..=namespaces as f64 + 2.0).contains(&number(&freed["count"])), "{freed}");
     assert_eq!(freed["inside"][0]["what"], "an RCU grace period for free_ipc", "{freed}");
     assert!(number(&freed["inside"][0]["total_s"]) > number(&freed["ran"]["total_s"]) / 2.0, "{freed}");
     let needed =
