@@ -131,7 +131,7 @@ impl Needed {
         self.by_pid.get(&task.pid).copied().unwrap_or(0)
     }
 
-    /// Who waited the longest time.
+    /// Threads of the name that waited the longest time.
     fn who(&self) -> Who {
         let most = self.by_comm.iter().max_by_key(|(_, ns)| **ns).map_or("", |(comm, _)| comm);
         match self.by_pid.len() {

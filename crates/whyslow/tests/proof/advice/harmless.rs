@@ -90,7 +90,7 @@ const PROGRAMS: [Program; 43] = [
     program("vmstat", "procps", |_| true),
     program("wc", "coreutils", |_| true),
     program("whyslow", "whyslow", |args| {
-        args.first().is_some_and(|verb| ["chains", "cpu", "net", "work"].contains(&verb.as_str()))
+        args.first().is_some_and(|verb| ["chains", "cpu", "jobs", "net", "work"].contains(&verb.as_str()))
             && !has(args, &["-o", "--flame"])
     }),
 ];

@@ -112,6 +112,8 @@ const ROWS: &[Row] = &[
     row("packet-stalls", "cat /proc/", &["kernel_clone"]),
     row("packet-stalls", "whyslow net", &["packet"]),
     row("ipc-namespaces", "whyslow work", &["Work items"]),
+    row("grace-periods", "whyslow work", &["Work items"]),
+    row("grace-periods", "whyslow jobs", &["jobs"]),
     row("pid-limit", "cd /sys", &["512", "max 0"]),
     row("reclaim", "grep -E", &["allocstall_", "pgscan_direct ", "pgsteal_direct "]),
     row("request-queue", "top -H", &["{busy}"]),
