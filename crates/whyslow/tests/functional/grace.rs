@@ -64,8 +64,9 @@ struct Applied(String);
 
 impl Applied {
     fn new(found: &Value) -> Self {
-        let commands = found["fixes"].as_array().unwrap().iter().filter_map(|fix| fix["command"].as_str());
-        let line = commands.last().unwrap_or_else(|| panic!("no command in {found}"));
+        let mut commands =
+            found["fixes"].as_array().unwrap().iter().filter_map(|fix| fix["command"].as_str());
+        let line = commands.next_back().unwrap_or_else(|| panic!("no command in {found}"));
         let applied = Applied(fs::read_to_string(SWITCH).unwrap());
         assert!(Command::new("sh").args(["-c", line]).status().unwrap().success(), "{line}");
         applied
