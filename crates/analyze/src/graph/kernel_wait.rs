@@ -21,6 +21,10 @@ impl HostChain<'_> {
             (SubjectKind::Task, Some(Class::Idle)) => false,
             (SubjectKind::Task, Some(Class::Timer)) => head.lock.is_some(),
             (SubjectKind::Task | SubjectKind::Device | SubjectKind::Quota | SubjectKind::Limit, _) => true,
+            // Its holder needs a grace period, and keeps the lock meanwhile.
+            (SubjectKind::Kernel, _) => {
+                head.lock.is_some() && chain.hops.last().is_some_and(|last| last.reason == Reason::Rcu)
+            }
             // A timer, a packet, a CPU that all want: nobody is to blame.
             _ => false,
         };

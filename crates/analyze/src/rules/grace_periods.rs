@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::timeline::Span;
+use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Detail, Reason, TaskState, Who};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, SubjectKind, command, seconds};
 
@@ -17,7 +17,7 @@ use super::expedite::expedite;
 use super::one_end::victim;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::works::{for_grace_periods, grace_periods};
+use crate::works::{for_grace_periods, grace_periods, is_expedited};
 
 #[cfg(test)]
 #[path = "grace_periods_tests.rs"]
@@ -25,14 +25,15 @@ mod tests;
 
 pub const RULE: Rule = Rule {
     id: "grace-periods",
-    question: "Do threads wait for an RCU grace period in each of their calls?",
+    question: "Do threads wait for RCU grace periods that their own calls need?",
     what: "Some system calls free or switch what other CPUs may still read: moving a thread into a cgroup, unmounting, removing an interface, a filter or \
            a module. They wait until all CPUs have passed through the scheduler (an RCU grace period): 5 to 40 ms, on an idle host, too. Once, no one \
            notices it. A host that does it for every short-lived job pays for it in every job.",
     how: "Waits inside synchronize_rcu and the functions like it, by the function that needed the grace period; work items do not count. \
           Counterfactual: no wait for a grace period; time lost = these waits, less what the sleeps of threads that lived longer absorb. Reported from 10 grace periods, 5 % of the \
           waiters' time and 1 % of the window on.",
-    limits: "Threads that are summed up because many ended: their waits are divided by the time that they were blocked. A wait for the same lock as a \
+    limits: "Threads that are summed up because many ended: their waits are divided by the time that they were blocked, and are lost where so many lives have to be summed up \
+             that their timelines are dropped. Waits of less than a millisecond share a stack: the number of grace periods is a lower bound. A wait for the same lock as a \
              waiter for a grace period: lock-wait. Whether a reader held a grace period up: not known on most kernels.",
     sources: "kernel/rcu/tree.c (synchronize_rcu), kernel/rcu/sync.c (rcu_sync_enter), kernel/locking/percpu-rwsem.c; kernel/cgroup/cgroup.c \
               (cgroup_attach_lock; favordynmods: 6a010a49b63a, v6.0; a lock for each process: 0568f89d4fb8, v6.18); CLONE_INTO_CGROUP: v5.7.",
@@ -54,60 +55,63 @@ struct Needed {
     count: u64,
     total_ns: u64,
     worst_ns: u64,
-    expedited: bool,
-    /// What the function is part of.
-    act: Act,
+    /// Of `total_ns`, in grace periods that are neither short already nor of tasks: the kernel's switch makes them short.
+    helped_ns: u64,
     by_pid: BTreeMap<u32, u64>,
     /// How long threads of each name waited.
     by_comm: BTreeMap<String, u64>,
 }
 
 /// What a thread does when it needs one.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
     Attach,
     Unmount,
-    #[default]
     Other,
 }
 
 impl Act {
     fn of(frames: &[String]) -> Act {
         let any = |is: fn(&str) -> bool| frames.iter().any(|frame| is(frame));
-        // cgroup_attach_lock, cgroup_procs_write_start, __cgroup1_procs_write, cgroup_attach_task_all.
-        if any(|frame| {
-            frame.contains("cgroup") && (frame.contains("attach") || frame.contains("procs_write"))
-        }) {
+        // cgroup_procs_write, cgroup_threads_write, cgroup1_tasks_write; a controller that is enabled takes the same lock, and moves nothing by hand.
+        let moves = |frame: &str| {
+            ["procs_write", "threads_write", "tasks_write"].iter().any(|part| frame.contains(part))
+        };
+        if any(|frame| frame.contains("cgroup")) && frames.iter().any(|frame| moves(frame)) {
             return Act::Attach;
         }
-        if any(|frame| frame.ends_with("umount") || frame.contains("unmount") || frame == "namespace_unlock")
-        {
+        if any(|frame| frame == "path_umount" || frame == "do_umount" || frame.ends_with("sys_umount")) {
             return Act::Unmount;
         }
         Act::Other
     }
 
-    fn noun(self) -> &'static str {
+    fn when(self) -> &'static str {
         match self {
-            Act::Attach => "move into a cgroup",
-            Act::Unmount => "unmount",
-            Act::Other => "call",
+            Act::Attach => " at moves into cgroups",
+            Act::Unmount => " at unmounts",
+            Act::Other => "",
         }
     }
 }
+
+/// They end when all tasks have passed a safe place: kernel/rcu/tasks.h.
+const OF_TASKS: &str = "synchronize_rcu_tasks";
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let spans = ev.spans()?;
     ev.has_stacks()?;
     let tasks = ev.tasks()?;
     let threads: BTreeSet<u32> = tasks.iter().filter(|task| task.kthread).map(|task| task.pid).collect();
-    let mut by_function: BTreeMap<String, Needed> = BTreeMap::new();
+    let mut by_function: BTreeMap<(String, Act), Needed> = BTreeMap::new();
     let own_calls =
         |span: &&Span| span.work.is_none() && !threads.contains(&span.pid) && !ev.is_own(span.pid, span.tgid);
     for (span, caller) in for_grace_periods(spans.iter().filter(own_calls), ev.stacks()) {
-        by_function.entry(caller.unwrap_or_default()).or_default().add(span, ev.stacks().kernel(span.stack));
+        let frames = ev.stacks().kernel(span.stack);
+        by_function.entry((caller.unwrap_or_default(), Act::of(frames))).or_default().add(span, frames);
     }
-    let found = by_function.iter().filter_map(|(function, needed)| finding(ev, tasks, function, needed));
+    let found =
+        by_function.iter().filter_map(|((function, act), needed)| finding(ev, tasks, function, *act, needed));
     Ok(found.collect())
 }
 
@@ -117,9 +121,8 @@ impl Needed {
         self.count = self.count.saturating_add(1);
         self.total_ns = self.total_ns.saturating_add(ns);
         self.worst_ns = self.worst_ns.max(ns);
-        self.expedited |= crate::works::is_expedited(frames);
-        if self.act == Act::Other {
-            self.act = Act::of(frames);
+        if !is_expedited(frames) && !frames.iter().any(|frame| frame.starts_with(OF_TASKS)) {
+            self.helped_ns = self.helped_ns.saturating_add(ns);
         }
         let of_pid = self.by_pid.entry(span.pid).or_default();
         *of_pid = of_pid.saturating_add(ns);
@@ -134,63 +137,73 @@ impl Needed {
     /// Threads of the name that waited the longest time.
     fn who(&self) -> Who {
         let most = self.by_comm.iter().max_by_key(|(_, ns)| **ns).map_or("", |(comm, _)| comm);
+        let others = if self.by_comm.len() > 1 { " and others" } else { "" };
         match self.by_pid.len() {
             0 | 1 => Who::task(most),
-            many => Who::task(format!("{most} ({many} threads)")),
+            many => Who::task(format!("{most}{others} ({many} threads)")),
         }
     }
 
-    /// The waits of threads without a row of their own are those of the rows that stand for many, which have no more than they were blocked.
-    fn loss(&self, tasks: &[&Task]) -> Loss {
-        let as_waiter =
-            |task: &&Task| if task.born && task.ended { without_sleeps(task) } else { (*task).clone() };
-        let tasks: Vec<Task> = tasks.iter().map(as_waiter).collect();
-        let (together, alone): (Vec<&Task>, Vec<&Task>) = tasks.iter().partition(|task| task.folded > 0);
-        let known = alone.iter().map(|task| self.waited(task)).fold(0, u64::saturating_add);
-        let blocked = together.iter().map(|task| task.blocked_ns).fold(0, u64::saturating_add);
+    /// ... and the tasks that lost it.
+    fn loss<'t>(&self, tasks: &'t [Task]) -> (Loss, Vec<&'t Task>) {
+        let (together, alone): (Vec<&Task>, Vec<&Task>) =
+            tasks.iter().filter(|task| !task.kthread).partition(|task| task.folded > 0);
+        let alone: Vec<&Task> = alone.into_iter().filter(|task| self.waited(task) > 0).collect();
+        // Several tasks may have had one number.
+        let known =
+            alone.iter().map(|task| self.waited(task)).fold(0, u64::saturating_add).min(self.total_ns);
+        // Waits of threads without a row of their own are those of rows that stand for many, in proportion to the time that these were blocked.
+        let together: Vec<&Task> = together.into_iter().filter(|task| task.blocked_ns > 0).collect();
+        let sum = |of: fn(&Task) -> u64| together.iter().map(|task| of(task)).fold(0, u64::saturating_add);
+        let (blocked, lived) = (sum(|task| task.blocked_ns), sum(|task| task.lived_ns));
         let rest = self.total_ns.saturating_sub(known).min(blocked);
-        let one = spread::lost(&alone, |task| self.waited(task), known as f64);
-        one.and(spread::lost(&together, |task| task.blocked_ns, rest as f64))
-    }
-
-    /// Threads that wait, and rows of many threads that may have.
-    fn waiters<'t>(&self, tasks: &'t [Task]) -> Vec<&'t Task> {
-        let waits = |task: &&Task| match task.folded {
-            0 => self.waited(task) > 0,
-            _ => task.blocked_ns > 0,
+        let lost = |as_waiter: fn(&Task) -> Task| {
+            let [alone, together] =
+                [&alone, &together].map(|rows| rows.iter().map(|task| as_waiter(task)).collect::<Vec<_>>());
+            let one = spread::lost(&alone.iter().collect::<Vec<_>>(), |task| self.waited(task), known as f64);
+            one.and(spread::lost(&together.iter().collect::<Vec<_>>(), |task| task.blocked_ns, rest as f64))
         };
-        tasks.iter().filter(|task| !task.kthread).filter(waits).collect()
+        // Threads that lost little count here, too: many of them together lose more than a part of the window.
+        let of_rest = lived as f64 * (rest as f64 / blocked.max(1) as f64);
+        let lived = alone.iter().map(|task| task.lived_ns).fold(of_rest as u64, u64::saturating_add);
+        let low = lost(Task::clone).low;
+        let loss = Loss { lived: Duration::from_nanos(lived), low, ..lost(as_waiter) };
+        let mut victims = alone;
+        if rest > 0 {
+            victims.extend(together);
+        }
+        (loss, victims)
     }
 }
 
-/// Its life was as much longer as it waited: no sleep of it makes up for a wait before.
-fn without_sleeps(task: &Task) -> Task {
-    Task { sleep_ns: 0, cycles: 0, ..task.clone() }
+/// The life of a task that began and ended in the window was most likely as much longer as it waited, whatever it slept for afterwards.
+fn as_waiter(task: &Task) -> Task {
+    match task.born && task.ended {
+        true => Task { sleep_ns: 0, cycles: 0, ..task.clone() },
+        false => task.clone(),
+    }
 }
 
-fn finding(ev: &Evidence<'_>, tasks: &[Task], function: &str, needed: &Needed) -> Option<Finding> {
-    let waiters = needed.waiters(tasks);
-    let loss = needed.loss(&waiters);
-    // Threads that lost little count here, too: many of them together lose more than a part of the window.
-    let lived = waiters.iter().map(|task| task.lived_ns).fold(0, u64::saturating_add);
-    let loss = Loss { lived: Duration::from_nanos(lived), ..loss };
+fn finding(ev: &Evidence<'_>, tasks: &[Task], function: &str, act: Act, needed: &Needed) -> Option<Finding> {
+    let (loss, victims) = needed.loss(tasks);
     if needed.count < FEW || !loss.is_felt(ev.window()) {
         return None;
     }
     let total = Duration::from_nanos(needed.total_ns);
     let average = Duration::from_nanos(needed.total_ns / needed.count);
-    let (who, noun) = (needed.who(), needed.act.noun());
+    let (who, when) = (needed.who(), act.when());
     let inside = if function.is_empty() { String::new() } else { format!(" in {function}") };
     let title = format!(
-        "{who} waited {} for {} RCU grace periods{inside}, one for each {noun}, {} on average",
+        "{who} waited {} for {} RCU grace periods{inside}{when}, {} on average",
         seconds(total),
         needed.count,
         seconds(average)
     );
     let detail = Detail::GracePeriod { caller: (!function.is_empty()).then(|| function.to_owned()) };
-    let hop = Hop::new(Reason::Rcu, who, detail, TaskState::Uninterruptible, total);
-    let culprit = format!("the kernel, which needs an RCU grace period for each {noun}");
-    let found = Finding::cause(RULE.id, victim(ev, &waiters), loss.likely)
+    let hop = Hop::new(Reason::Rcu, who, detail, TaskState::Uninterruptible, total)
+        .times(needed.count, Duration::from_nanos(needed.worst_ns));
+    let culprit = format!("the kernel, which needs RCU grace periods{inside}{when}");
+    let found = Finding::cause(RULE.id, victim(ev, &victims), loss.likely)
         .titled(title)
         .share_of(loss.lived)
         .between(loss.low, loss.high)
@@ -205,9 +218,11 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], function: &str, needed: &Needed) -
             "the jobs that wait for them, and how long before their program begins",
             command!("whyslow jobs --for {}", "10s"),
         );
-    let found = ways_out(found, needed.act);
-    let found = if needed.expedited { found } else { expedite(found) };
-    Some(found.advice("more CPUs will not help: a grace period waits for all of them"))
+    let found = ways_out(found, act);
+    if needed.helped_ns < needed.total_ns / 2 {
+        return Some(found);
+    }
+    Some(expedite(found).advice("more CPUs will not help: a grace period waits for all of them"))
 }
 
 fn ways_out(found: Finding, act: Act) -> Finding {
@@ -230,16 +245,22 @@ fn ways_out(found: Finding, act: Act) -> Finding {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    ev.spans()?;
+    let spans = ev.spans()?;
     ev.has_stacks()?;
     // Waits for a lock whose holder waits for one are waits for it, too.
     let ends_there = |hop: &Hop| hop.reason == Reason::Rcu;
     if ev.host_chains().iter().any(|reported| reported.chain.hops.iter().any(ends_there)) {
         return Ok(None);
     }
-    let waits = grace_periods(ev.recording(), ev.stacks());
-    let all = waits.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add);
-    let share = Share::of(all.as_secs_f64(), ev.window().as_secs_f64());
+    let share = |ns: u64| Share::of(ns as f64 / 1e9, ev.window().as_secs_f64());
+    // Where rows are many, short lives have none, and are known by their sums alone.
+    let blocked = ev.tasks()?.iter().map(|task| task.blocked_ns).fold(0, u64::saturating_add);
+    let waits = spans.iter().filter(|span| span.state == State::Blocked);
+    let seen = waits.map(|span| span.sampled_wait_ns).fold(0, u64::saturating_add);
+    let all = grace_periods(ev.recording(), ev.stacks());
+    let all = all.iter().map(|one| one.total).fold(Duration::ZERO, Duration::saturating_add);
+    let all_ns = u64::try_from(all.as_nanos()).unwrap_or(u64::MAX);
     let evidence = format!("threads waited for RCU grace periods for {}, all together", seconds(all));
-    Ok((share < WORTH_IT).then(|| RuledOut { what: "RCU grace periods".into(), evidence }))
+    let is_little = share(all_ns) < WORTH_IT && share(blocked.saturating_sub(seen)) < WORTH_IT;
+    Ok(is_little.then(|| RuledOut { what: "RCU grace periods".into(), evidence }))
 }

@@ -21,7 +21,26 @@ const MOVES: &[&str] = &[
     "cgroup_procs_write",
 ];
 const UNMOUNTS: &[&str] =
-    &["schedule", "__wait_for_common", "synchronize_rcu", "kern_unmount", "put_mnt_ns", "do_exit"];
+    &["schedule", "__wait_for_common", "synchronize_rcu", "namespace_unlock", "path_umount"];
+/// The end of a mount namespace.
+const ENDS: &[&str] =
+    &["schedule", "__wait_for_common", "synchronize_rcu", "namespace_unlock", "put_mnt_ns", "do_exit"];
+/// A tracer.
+const TRACES: &[&str] = &[
+    "schedule",
+    "__wait_for_common",
+    "__wait_rcu_gp",
+    "synchronize_rcu_tasks_generic",
+    "unregister_ftrace_function",
+];
+/// A controller is enabled.
+const ENABLES: &[&str] = &[
+    "schedule",
+    "synchronize_rcu",
+    "percpu_down_write",
+    "cgroup_update_dfl_csses",
+    "cgroup_subtree_control_write",
+];
 const EXPEDITED: &[&str] = &["schedule", "synchronize_rcu_expedited", "namespace_unlock", "path_umount"];
 const LOCK: &[&str] = &["schedule", "percpu_down_write", "cgroup_attach_lock", "cgroup_procs_write"];
 
@@ -71,7 +90,7 @@ fn fixes(found: &Finding) -> String {
 #[test]
 fn fires_where_each_move_into_a_cgroup_waits_for_one() {
     let found = found(&host(MOVES, 40));
-    let wanted = "runc (40 threads) waited 400 ms for 40 RCU grace periods in cgroup_procs_write_start, one for each move into a cgroup, 10 ms on \
+    let wanted = "runc (40 threads) waited 400 ms for 40 RCU grace periods in cgroup_procs_write_start at moves into cgroups, 10 ms on \
                   average";
     assert_eq!((found.len(), found[0].title.as_str(), found[0].kind), (1, wanted, Kind::Cause));
     assert_eq!(found[0].lost, Some(Duration::from_millis(400)));
@@ -88,11 +107,48 @@ fn fires_where_each_move_into_a_cgroup_waits_for_one() {
 
 #[test]
 fn fires_at_other_calls_with_other_ways_out() {
-    let unmounts = found(&host(UNMOUNTS, 40));
-    assert!(unmounts[0].title.contains("in kern_unmount, one for each unmount"), "{}", unmounts[0].title);
-    assert!(!fixes(&unmounts[0]).contains("CLONE_INTO_CGROUP"));
-    let expedited = found(&host(EXPEDITED, 40));
-    assert!(!fixes(&expedited[0]).contains("make grace periods short"), "they are");
+    let one = |frames| found(&host(frames, 40)).remove(0);
+    let unmounts = one(UNMOUNTS);
+    assert!(unmounts.title.contains("in namespace_unlock at unmounts, 10 ms"), "{}", unmounts.title);
+    assert!(fixes(&unmounts).contains("umount -R"));
+    for frames in [UNMOUNTS, ENDS, ENABLES, TRACES, EXPEDITED] {
+        assert!(!fixes(&one(frames)).contains("CLONE_INTO_CGROUP"), "{frames:?}");
+    }
+    assert!(!fixes(&one(ENDS)).contains("umount -R"), "none unmounts");
+    for frames in [EXPEDITED, TRACES] {
+        assert!(
+            !fixes(&one(frames)).contains("make grace periods short"),
+            "{frames:?}: they are, or cannot be"
+        );
+    }
+}
+
+/// They were blocked for something else.
+#[test]
+fn strangers_that_are_summed_up_neither_hide_nor_share_the_loss() {
+    let strangers = |tables: &mut Tables| {
+        let row = Task { comm: "cc1".into(), folded: 29_999, ..task(1, 1_500_000, 30_000) };
+        tables.tasks.as_mut().unwrap().push(row);
+    };
+    let found = found(&host(MOVES, 40).with(strangers));
+    assert_eq!(found[0].share.map(|share| share.to_string()), Some("25 %".into()));
+}
+
+#[test]
+fn nothing_is_ruled_out_where_waits_have_no_row() {
+    let without = |tables: &mut Tables| tables.spans = Some(Vec::new());
+    let host = host(MOVES, 40).with(without);
+    assert_eq!((found(&host), rules_out(&host.ev())), (vec![], Ok(None)));
+}
+
+/// Two rows with the number of one waiter.
+#[test]
+fn a_number_that_was_used_again_does_not_double_the_loss() {
+    let again = |tables: &mut Tables| {
+        let rows = tables.tasks.as_mut().unwrap();
+        rows.extend(rows.clone());
+    };
+    assert_eq!(found(&host(MOVES, 40).with(again))[0].lost, Some(Duration::from_millis(400)));
 }
 
 /// Threads that ended are summed up by name and parent; the name of a program may have come after the wait.

@@ -142,7 +142,7 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
 
 fn way_out(chain: &Chain, who: &str) -> String {
     match chain.leaf.kind {
-        SubjectKind::Task => format!(
+        SubjectKind::Task | SubjectKind::Kernel => format!(
             "let {who} do this less often, in smaller steps, or when no task waits for it; stop it for a moment to see the waits \
              end (undo: start it again)"
         ),
@@ -254,6 +254,30 @@ mod tests {
         assert_eq!((culprit.id.as_str(), culprit.name.as_str()), ("9", "kworker/1:2 (free_fn)"));
         assert_eq!(found[0].chain.len(), 2);
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
+    }
+
+    /// Its holder waits for a grace period meanwhile: that is made short.
+    #[test]
+    fn fires_when_the_holder_waits_for_a_grace_period() {
+        let mut rec = host(400);
+        let kernel = ["schedule", "synchronize_rcu", "cgroup_procs_write_start"].map(str::to_owned).to_vec();
+        rec.tables.stacks = Some(vec![Stack { id: 5, kernel, user: Vec::new() }]);
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
+            (span.state, span.at_ns, span.woken_ns) = (State::Blocked, 5 * MS, 990 * MS);
+            (span.stack, span.sampled_wait_ns) = (Some(5), 985 * MS);
+        }
+        let found = check(&Evidence::of(&rec)).unwrap();
+        let title = &found[0].title;
+        assert!(
+            title.contains("which waits for an RCU grace period for cgroup_procs_write_start"),
+            "{title}"
+        );
+        assert!(
+            found[0].fixes.iter().any(|fix| fix
+                .command
+                .as_ref()
+                .is_some_and(|line| line.to_string().contains("rcu_expedited")))
+        );
     }
 
     #[test]

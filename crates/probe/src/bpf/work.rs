@@ -105,6 +105,10 @@ impl<'slot> Work<'slot> {
     fn detach(&mut self) {
         let links = &mut self.skel.links;
         (links.queued, links.activated, links.starts, links.ends) = (None, None, None, None);
+        // Ends were missed: no item that is noted is known to run still.
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.attached = u64::MAX;
+        }
     }
 
     /// Items that were started on each CPU.
