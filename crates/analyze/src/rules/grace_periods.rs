@@ -1,4 +1,4 @@
-//! Threads wait for RCU grace periods that their own system calls need, one for each call.
+//! Threads wait for RCU grace periods that their own system calls need.
 //!
 //! Signal: waits in D state inside synchronize_rcu and its kin, outside of work items, by the function that needed the grace period. Lost: these
 //! waits, less what the sleeps of threads that live on absorb. Not this rule: threads that wait for a lock whose holder waits for a grace period (`lock-wait`);
@@ -13,11 +13,11 @@ use whyslow_model::wait::{Detail, Reason, TaskState, Who};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, SubjectKind, command, seconds};
 
 use super::Rule;
-use super::expedite::expedite;
+use super::expedite::{expedite, shortens};
 use super::one_end::victim;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::works::{for_grace_periods, grace_periods, is_expedited};
+use crate::works::{for_grace_periods, grace_periods};
 
 #[cfg(test)]
 #[path = "grace_periods_tests.rs"]
@@ -55,7 +55,7 @@ struct Needed {
     count: u64,
     total_ns: u64,
     worst_ns: u64,
-    /// Of `total_ns`, in grace periods that are neither short already nor of tasks: the kernel's switch makes them short.
+    /// Of `total_ns`, in grace periods that the kernel's switch makes short.
     helped_ns: u64,
     by_pid: BTreeMap<u32, u64>,
     /// How long threads of each name waited.
@@ -95,9 +95,6 @@ impl Act {
     }
 }
 
-/// They end when all tasks have passed a safe place: kernel/rcu/tasks.h.
-const OF_TASKS: &str = "synchronize_rcu_tasks";
-
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let spans = ev.spans()?;
     ev.has_stacks()?;
@@ -121,7 +118,7 @@ impl Needed {
         self.count = self.count.saturating_add(1);
         self.total_ns = self.total_ns.saturating_add(ns);
         self.worst_ns = self.worst_ns.max(ns);
-        if !is_expedited(frames) && !frames.iter().any(|frame| frame.starts_with(OF_TASKS)) {
+        if shortens(frames) {
             self.helped_ns = self.helped_ns.saturating_add(ns);
         }
         let of_pid = self.by_pid.entry(span.pid).or_default();
@@ -144,35 +141,43 @@ impl Needed {
         }
     }
 
-    /// ... and the tasks that lost it.
+    /// What was lost by waiting, and the tasks that lost it.
     fn loss<'t>(&self, tasks: &'t [Task]) -> (Loss, Vec<&'t Task>) {
-        let (together, alone): (Vec<&Task>, Vec<&Task>) =
+        let (summed, single): (Vec<&Task>, Vec<&Task>) =
             tasks.iter().filter(|task| !task.kthread).partition(|task| task.folded > 0);
-        let alone: Vec<&Task> = alone.into_iter().filter(|task| self.waited(task) > 0).collect();
+        let single: Vec<&Task> = single.into_iter().filter(|task| self.waited(task) > 0).collect();
         // Several tasks may have had one number.
         let known =
-            alone.iter().map(|task| self.waited(task)).fold(0, u64::saturating_add).min(self.total_ns);
+            single.iter().map(|task| self.waited(task)).fold(0, u64::saturating_add).min(self.total_ns);
         // Waits of threads without a row of their own are those of rows that stand for many, in proportion to the time that these were blocked.
-        let together: Vec<&Task> = together.into_iter().filter(|task| task.blocked_ns > 0).collect();
-        let sum = |of: fn(&Task) -> u64| together.iter().map(|task| of(task)).fold(0, u64::saturating_add);
+        let summed: Vec<&Task> = summed.into_iter().filter(|task| task.blocked_ns > 0).collect();
+        let sum = |of: fn(&Task) -> u64| summed.iter().map(|task| of(task)).fold(0, u64::saturating_add);
         let (blocked, lived) = (sum(|task| task.blocked_ns), sum(|task| task.lived_ns));
         let rest = self.total_ns.saturating_sub(known).min(blocked);
-        let lost = |as_waiter: fn(&Task) -> Task| {
-            let [alone, together] =
-                [&alone, &together].map(|rows| rows.iter().map(|task| as_waiter(task)).collect::<Vec<_>>());
-            let one = spread::lost(&alone.iter().collect::<Vec<_>>(), |task| self.waited(task), known as f64);
-            one.and(spread::lost(&together.iter().collect::<Vec<_>>(), |task| task.blocked_ns, rest as f64))
-        };
-        // Threads that lost little count here, too: many of them together lose more than a part of the window.
         let of_rest = lived as f64 * (rest as f64 / blocked.max(1) as f64);
-        let lived = alone.iter().map(|task| task.lived_ns).fold(of_rest as u64, u64::saturating_add);
+        // Threads that lost little count here, too: many of them together lose more than a part of the window.
+        let lived = single.iter().map(|task| task.lived_ns).fold(of_rest as u64, u64::saturating_add);
+        let lost = |as_waiter: fn(&Task) -> Task| self.lost(&single, known, &summed, rest, as_waiter);
         let low = lost(Task::clone).low;
         let loss = Loss { lived: Duration::from_nanos(lived), low, ..lost(as_waiter) };
-        let mut victims = alone;
-        if rest > 0 {
-            victims.extend(together);
-        }
+        let victims = if rest > 0 { [single, summed].concat() } else { single };
         (loss, victims)
+    }
+
+    /// ... of the time `known` by tasks with a row of their own, and of the `rest` by rows that stand for many.
+    fn lost(
+        &self,
+        single: &[&Task],
+        known: u64,
+        summed: &[&Task],
+        rest: u64,
+        as_waiter: fn(&Task) -> Task,
+    ) -> Loss {
+        let [single, summed] =
+            [single, summed].map(|rows| rows.iter().map(|task| as_waiter(task)).collect::<Vec<_>>());
+        let of_single =
+            spread::lost(&single.iter().collect::<Vec<_>>(), |task| self.waited(task), known as f64);
+        of_single.and(spread::lost(&summed.iter().collect::<Vec<_>>(), |task| task.blocked_ns, rest as f64))
     }
 }
 

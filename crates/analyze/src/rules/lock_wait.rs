@@ -20,7 +20,7 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Finding, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
-use super::expedite::expedite;
+use super::expedite::{expedite, shortens_waits};
 use super::one_end::{Cause, circle, victim};
 use crate::Evidence;
 use crate::cpu::spread;
@@ -137,7 +137,9 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
     finding.chain = cause.chain.hops.clone();
     finding.paid_by.clone_from(&cause.victims);
     let finding = finding.advice(way_out(&cause.chain, &leaf.who.to_string()));
-    Some(if leaf.reason == Reason::Rcu { expedite(finding) } else { finding })
+    let can_be_short = leaf.reason == Reason::Rcu
+        && cause.chain.tasks.last().is_some_and(|holders| shortens_waits(ev, holders));
+    Some(if can_be_short { expedite(finding) } else { finding })
 }
 
 fn way_out(chain: &Chain, who: &str) -> String {
@@ -256,11 +258,21 @@ mod tests {
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
     }
 
-    /// Its holder waits for a grace period meanwhile: that is made short.
+    /// Its holder waits for a grace period meanwhile: that is made short, if it is long.
     #[test]
     fn fires_when_the_holder_waits_for_a_grace_period() {
+        for (waits_in, is_made_short) in [
+            ("synchronize_rcu", true),
+            ("synchronize_rcu_expedited", false),
+            ("synchronize_rcu_tasks", false),
+        ] {
+            holder_waits_in(waits_in, is_made_short);
+        }
+    }
+
+    fn holder_waits_in(function: &str, is_made_short: bool) {
         let mut rec = host(400);
-        let kernel = ["schedule", "synchronize_rcu", "cgroup_procs_write_start"].map(str::to_owned).to_vec();
+        let kernel = ["schedule", function, "cgroup_procs_write_start"].map(str::to_owned).to_vec();
         rec.tables.stacks = Some(vec![Stack { id: 5, kernel, user: Vec::new() }]);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
             (span.state, span.at_ns, span.woken_ns) = (State::Blocked, 5 * MS, 990 * MS);
@@ -272,12 +284,11 @@ mod tests {
             title.contains("which waits for an RCU grace period for cgroup_procs_write_start"),
             "{title}"
         );
-        assert!(
-            found[0].fixes.iter().any(|fix| fix
-                .command
-                .as_ref()
-                .is_some_and(|line| line.to_string().contains("rcu_expedited")))
-        );
+        let offered = found[0]
+            .fixes
+            .iter()
+            .any(|fix| fix.command.as_ref().is_some_and(|line| line.to_string().contains("rcu_expedited")));
+        assert_eq!(offered, is_made_short, "{function}");
     }
 
     #[test]

@@ -36,9 +36,7 @@ pub const ENTRY: Entry = Entry {
     follows: false,
     shed: &[WHAT],
     of_waits: true,
-    start: |slot, _| {
-        Ok(Some(Box::new(Probed::load(slot, std::process::id()).map_err(|err| missing(WHAT, &err))?)))
-    },
+    start: |slot, _| Ok(Some(Box::new(Probed::load(slot).map_err(|err| missing(WHAT, &err))?))),
 };
 
 /// The loaded probe. Dropping it detaches it from the kernel.
@@ -48,13 +46,9 @@ struct Probed<'slot> {
 }
 
 impl<'slot> Probed<'slot> {
-    /// Children of `own` are starters.
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::ChurnSkelBuilder>().open(slot)?;
         map_sizes::apply(open.open_object_mut())?;
-        if let Some(bss) = open.maps.bss_data.as_mut() {
-            bss.own_tgid = own;
-        }
         Ok(Self { skel: open.load()?, populations: Populations::default() })
     }
 
@@ -71,6 +65,7 @@ impl<'slot> Probed<'slot> {
 }
 
 impl Probe for Probed<'_> {
+    /// Children of `own` are starters.
     fn leave_out(&mut self, own: u32) {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.own_tgid = own;

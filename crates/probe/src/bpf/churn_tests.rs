@@ -11,8 +11,8 @@ use crate::test_group::{Group, Victim};
 /// Counts while `load` runs, by both halves: rows of this process.
 fn counted(load: impl FnOnce()) -> Vec<Churn> {
     let (mut slot, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let mut churn = Probed::load(&mut slot, 0).expect("root may load it");
-    let mut failed = Failed::load(&mut other, 0).expect("root may load it");
+    let mut churn = Probed::load(&mut slot).expect("root may load it");
+    let mut failed = Failed::load(&mut other).expect("root may load it");
     Probe::begin(&mut churn).unwrap();
     Probe::begin(&mut failed).unwrap();
     load();
@@ -214,8 +214,8 @@ fn root_populations_are_the_kernels_own_counts() {
     const MORE: usize = 8;
     let Some(group) = Group::new("cpu") else { return };
     let (mut slot, mut other) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let mut churn = Probed::load(&mut slot, 0).expect("root may load it");
-    let mut failed = Failed::load(&mut other, 0).expect("root may load it");
+    let mut churn = Probed::load(&mut slot).expect("root may load it");
+    let mut failed = Failed::load(&mut other).expect("root may load it");
     Probe::begin(&mut churn).unwrap();
     Probe::begin(&mut failed).unwrap();
     let (mut dirs, mut held) = (Dirs(Vec::new()), Held(Vec::new()));

@@ -2,6 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::value;
+
+/// From a map with one count for each CPU.
+pub(super) fn counts(map: &impl MapCore) -> Option<Vec<u64>> {
+    let counts = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+    Some(counts.iter().map(|bytes| value(bytes)).collect())
+}
+
 /// What to do about it now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -58,9 +68,83 @@ impl Crowd {
     }
 }
 
+/// Hooks that leave when there are too many, and look in again after `AWAY`: a beat later it shows whether there still are.
+#[derive(Debug)]
+pub(super) struct Visits {
+    too_many: f64,
+    crowd: Crowd,
+    left: Option<Instant>,
+    /// How long the hooks were detached before they last came back.
+    away: Duration,
+}
+
+/// What to do with the hooks now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Leave,
+    /// Then the caller says whether they are `back`.
+    LookIn,
+}
+
+impl Visits {
+    pub const AWAY: Duration = Duration::from_secs(2);
+
+    /// Rate per second on one CPU, from which on they are too many.
+    pub fn new(too_many: f64) -> Self {
+        Visits { too_many, crowd: Crowd::new(too_many, 0.0), left: None, away: Duration::ZERO }
+    }
+
+    /// From each CPU's count so far, which is asked for only while the hooks are attached.
+    pub fn judge(&mut self, counts: impl FnOnce() -> Option<Vec<u64>>, now: Instant) -> Option<Step> {
+        if let Some(left) = self.left {
+            return (now.saturating_duration_since(left) >= Self::AWAY).then_some(Step::LookIn);
+        }
+        let verdict = counts().and_then(|counts| self.crowd.judge(counts, now));
+        (verdict == Some(Verdict::TooMany)).then(|| {
+            self.left = Some(now);
+            Step::Leave
+        })
+    }
+
+    /// They count from these on; without counts the kernel refused them, and the next attempt is `AWAY` later.
+    pub fn back(&mut self, counts: Option<Vec<u64>>, now: Instant) {
+        self.away = self.away(now);
+        self.left = None;
+        self.crowd = Crowd::new(self.too_many, 0.0);
+        match counts {
+            Some(counts) => _ = self.crowd.judge(counts, now),
+            None => self.left = Some(now),
+        }
+    }
+
+    /// How long the hooks were detached, so far.
+    pub fn away(&self, now: Instant) -> Duration {
+        self.away + self.left.map_or(Duration::ZERO, |left| now.saturating_duration_since(left))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hooks_leave_a_crowd_and_look_in_again() {
+        let mut visits = Visits::new(1_000.0);
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        assert_eq!(visits.judge(|| Some(vec![0, 7]), at(0)), None);
+        assert_eq!(visits.judge(|| Some(vec![50, 50]), at(100)), None, "500 a second");
+        assert_eq!(visits.judge(|| Some(vec![50, 200]), at(200)), Some(Step::Leave));
+        assert_eq!(visits.judge(|| unreachable!("detached"), at(2_199)), None);
+        assert_eq!(visits.judge(|| unreachable!("detached"), at(2_200)), Some(Step::LookIn));
+        visits.back(None, at(2_200));
+        assert_eq!(visits.judge(|| unreachable!("refused"), at(4_199)), None);
+        assert_eq!(visits.judge(|| unreachable!("refused"), at(4_300)), Some(Step::LookIn));
+        visits.back(Some(vec![50, 200]), at(4_300));
+        assert_eq!(visits.away(at(9_000)), Duration::from_millis(4_100));
+        assert_eq!(visits.judge(|| Some(vec![50, 900]), at(4_400)), Some(Step::Leave), "still too many");
+        assert_eq!(visits.away(at(4_900)), Duration::from_millis(4_600));
+    }
 
     #[test]
     fn a_hook_goes_where_a_cpu_is_crowded_and_comes_back() {

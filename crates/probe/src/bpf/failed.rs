@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::connect::socket_address;
-use super::crowd::{Crowd, Verdict};
+use super::crowd::{Step, Visits, counts};
 use super::populations::Populations;
 use super::{churn, map_sizes, missing, text, types, value};
 use crate::host;
@@ -41,15 +41,13 @@ pub const ENTRY: Entry = Entry {
     // A followed command has its calls counted with their errors already, and pays for each hook.
     start: |slot, start| match start.follow {
         Some(_) => Ok(None),
-        None => Ok(Some(Box::new(Failed::load(slot, std::process::id())?))),
+        None => Ok(Some(Box::new(Failed::load(slot)?))),
     },
 };
 
 /// Calls a second of one CPU from which on they are too many: the hook and the kernel's slow way to it take 0.1 us of each, here 0.6 % of a
 /// CPU.
 const TOO_MANY: f64 = 60_000.0;
-/// Then the hook is attached again, until a beat later there are still too many.
-const AWAY: Duration = Duration::from_secs(2);
 /// The kernel marks each thread when the first hook is attached, and when the last is detached (kernel/tracepoint.c, syscall_regfunc): 0.1
 /// us each. With more threads than these the hook is not attached.
 const MANY_THREADS: u64 = 10_000;
@@ -57,31 +55,24 @@ const MANY_THREADS: u64 = 10_000;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Failed<'slot> {
     skel: skel::FailedSkel<'slot>,
-    crowd: Crowd,
-    let_go_at: Option<Instant>,
-    /// How long the hook was detached, so far.
-    away: Duration,
+    visits: Visits,
     populations: Populations,
 }
 
 impl<'slot> Failed<'slot> {
-    /// Load it: it counts from the begin of the window on, and not the calls of `own`.
-    pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> Result<Self, Missing> {
-        Self::try_load(slot, own).map_err(|err| missing(WHAT, &err))
+    /// Load it: it counts from the begin of the window on.
+    pub fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
+        Self::try_load(slot).map_err(|err| missing(WHAT, &err))
     }
 
-    fn try_load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
+    fn try_load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::FailedSkelBuilder>().open(slot)?;
         map_sizes::apply(open.open_object_mut())?;
-        if let Some(bss) = open.maps.bss_data.as_mut() {
-            bss.own_tgid = own;
-        }
         // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         open.maps.retries.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
         let skel = open.load()?;
-        let (crowd, populations) = (Crowd::new(TOO_MANY, 0.0), Populations::default());
-        Ok(Self { skel, crowd, let_go_at: None, away: Duration::ZERO, populations })
+        Ok(Self { skel, visits: Visits::new(TOO_MANY), populations: Populations::default() })
     }
 
     fn look(&mut self) -> Result<(), Missing> {
@@ -90,11 +81,10 @@ impl<'slot> Failed<'slot> {
         Ok(())
     }
 
-    /// Calls that ended on each CPU.
-    fn counts(&self) -> Option<Vec<u64>> {
-        let map = &self.skel.maps.ended_calls;
-        let counts = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-        Some(counts.iter().map(|bytes| value(bytes)).collect())
+    fn look_in(&mut self) {
+        let is_back = !has_many_threads() && self.look().is_ok();
+        let counts = is_back.then(|| counts(&self.skel.maps.ended_calls)).flatten();
+        self.visits.back(counts, Instant::now());
     }
 
     fn look_at_populations(&mut self, at: Duration) {
@@ -130,11 +120,7 @@ impl<'slot> Failed<'slot> {
     }
 
     fn away_ns(&self) -> u64 {
-        u64::try_from(self.time_away().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn time_away(&self) -> Duration {
-        self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
+        u64::try_from(self.visits.away(Instant::now()).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Calls that failed, most often first.
@@ -172,29 +158,12 @@ impl Probe for Failed<'_> {
 
     fn poll(&mut self, at: Duration) -> bool {
         self.look_at_populations(at);
-        match self.let_go_at {
-            Some(then) if then.elapsed() >= AWAY && !has_many_threads() => {
-                self.away = self.time_away();
-                self.let_go_at = None;
-                self.crowd = Crowd::new(TOO_MANY, 0.0);
-                // Counted from now on: the next beat shows whether they still are too many.
-                self.counts().and_then(|counts| self.crowd.judge(counts, Instant::now()));
-                // If that is refused, the hook stays detached, and the end reports for how long.
-                if self.look().is_err() {
-                    self.let_go_at = Some(Instant::now());
-                }
-            }
-            Some(_) => {}
-            None => {
-                let counts = self.counts();
-                if counts.and_then(|counts| self.crowd.judge(counts, Instant::now()))
-                    == Some(Verdict::TooMany)
-                {
-                    // The kernel waits for tasks that are in the hook: calls that it saw before are counted.
-                    self.let_go_at = Some(Instant::now());
-                    self.skel.links.returned = None;
-                }
-            }
+        let ended = &self.skel.maps.ended_calls;
+        match self.visits.judge(|| counts(ended), Instant::now()) {
+            // The kernel waits for tasks that are in the hook: calls that it saw before are counted.
+            Some(Step::Leave) => self.skel.links.returned = None,
+            Some(Step::LookIn) => self.look_in(),
+            None => {}
         }
         false
     }
@@ -210,7 +179,7 @@ impl Probe for Failed<'_> {
         ending.lost(churn::WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.churn_lost));
         ending.tables.churn.get_or_insert_default().extend(self.churn());
         self.populations.add_to(ending.tables.populations.get_or_insert_default());
-        let away = self.time_away();
+        let away = self.visits.away(Instant::now());
         if !away.is_zero() {
             let ms = away.as_millis();
             let reason = format!("for {ms} ms a CPU had too many system calls to check each");

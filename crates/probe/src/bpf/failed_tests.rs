@@ -10,7 +10,7 @@ use proptest::prelude::*;
 /// Calls of this process that failed while it did `what`.
 fn failed(what: impl FnOnce()) -> Vec<table::FailedCall> {
     let mut slot = MaybeUninit::uninit();
-    let mut probe = Failed::load(&mut slot, 0).expect("root may look");
+    let mut probe = Failed::load(&mut slot).expect("root may look");
     probe.begin().unwrap();
     what();
     let mut rows = probe.rows();
@@ -136,7 +136,7 @@ fn root_calls_of_children_are_told_with_their_parent_if_they_are_born_in_the_win
     let mut child =
         Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
     let mut slot = MaybeUninit::uninit();
-    let mut probe = Failed::load(&mut slot, 0).expect("root may look");
+    let mut probe = Failed::load(&mut slot).expect("root may look");
     probe.begin().unwrap();
     drop(child.stdin.take());
     let born = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::null()).status();
@@ -256,10 +256,10 @@ fn root_alternating_enoent_and_econnrefused_are_not_reported() {
 #[test]
 fn root_probe_detaches_under_many_calls_and_reattaches_after_a_pause() {
     let mut slot = MaybeUninit::uninit();
-    let mut probe = Failed::load(&mut slot, 0).expect("root may look");
+    let mut probe = Failed::load(&mut slot).expect("root may look");
     probe.begin().unwrap();
     let until = Instant::now() + Duration::from_secs(20);
-    while probe.let_go_at.is_none() {
+    while probe.skel.links.returned.is_some() {
         assert!(Instant::now() < until);
         for _ in 0..20_000 {
             // SAFETY: no pointers.
@@ -267,16 +267,19 @@ fn root_probe_detaches_under_many_calls_and_reattaches_after_a_pause() {
         }
         probe.poll(Duration::ZERO);
     }
-    assert!(probe.skel.links.returned.is_none());
-    probe.let_go_at = Some(Instant::now() - AWAY);
-    probe.poll(Duration::ZERO);
-    assert!(probe.skel.links.returned.is_some() && probe.time_away() >= AWAY);
+    while probe.skel.links.returned.is_none() {
+        assert!(Instant::now() < until, "it did not come back");
+        probe.poll(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(probe.visits.away(Instant::now()) >= Visits::AWAY);
 }
 
 #[test]
 fn root_probe_omits_failures_of_its_own_process() {
     let mut slot = MaybeUninit::uninit();
-    let mut probe = Failed::load(&mut slot, std::process::id()).expect("root may look");
+    let mut probe = Failed::load(&mut slot).expect("root may look");
+    probe.leave_out(std::process::id());
     probe.begin().unwrap();
     let full = File::options().write(true).open("/dev/full").unwrap();
     assert!((&full).write_all(&[1]).is_err());

@@ -7,7 +7,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::crowd::{Crowd, Verdict};
+use super::crowd::{Step, Visits, counts};
 use super::shared::homes;
 use super::{clear, map_sizes, missing, types, value, walk};
 use crate::host;
@@ -40,18 +40,12 @@ pub const ENTRY: Entry = Entry {
 
 /// Items a second that one CPU starts from which on they are too many: the hooks take some 0.5 us of each, here 1 % of a CPU.
 const TOO_MANY: f64 = 20_000.0;
-/// Then the hooks are attached again, until a beat later there are still too many.
-const AWAY: Duration = Duration::from_secs(2);
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Work<'slot> {
     skel: skel::WorkSkel<'slot>,
     walk: Link,
-    too_many: f64,
-    crowd: Crowd,
-    let_go_at: Option<Instant>,
-    /// How long the hooks were detached, so far.
-    away: Duration,
+    visits: Visits,
 }
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
@@ -80,8 +74,7 @@ impl<'slot> Work<'slot> {
         }
         let skel = open.load()?;
         let walk = skel.progs.walk.attach()?;
-        let crowd = Crowd::new(TOO_MANY, 0.0);
-        Ok(Self { skel, walk, too_many: TOO_MANY, crowd, let_go_at: None, away: Duration::ZERO })
+        Ok(Self { skel, walk, visits: Visits::new(TOO_MANY) })
     }
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
@@ -111,28 +104,13 @@ impl<'slot> Work<'slot> {
         }
     }
 
-    /// Items that were started on each CPU.
-    fn counts(&self) -> Option<Vec<u64>> {
-        let counts = self.skel.maps.started.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-        Some(counts.iter().map(|bytes| value(bytes)).collect())
-    }
-
-    fn time_away(&self) -> Duration {
-        self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
-    }
-
-    /// If that is refused, the hooks stay detached, and the end reports for how long.
-    fn come_back(&mut self) {
-        let back = self.attach().is_ok() && self.seed().is_ok();
-        self.away = self.time_away();
-        self.let_go_at = (!back).then(Instant::now);
-        if back {
-            self.crowd = Crowd::new(self.too_many, 0.0);
-            // Counted from now on: the next beat shows whether they still are too many.
-            self.counts().and_then(|counts| self.crowd.judge(counts, Instant::now()));
-        } else {
+    fn look_in(&mut self) {
+        let is_back = self.attach().is_ok() && self.seed().is_ok();
+        if !is_back {
             self.detach();
         }
+        let counts = is_back.then(|| counts(&self.skel.maps.started)).flatten();
+        self.visits.back(counts, Instant::now());
     }
 
     /// The window ends: detach, and report.
@@ -173,24 +151,17 @@ impl Probe for Work<'_> {
 
     /// Hooks of each item cost too much where a CPU does little but run short items.
     fn poll(&mut self, _: Duration) -> bool {
-        match self.let_go_at {
-            Some(then) if then.elapsed() >= AWAY => self.come_back(),
-            Some(_) => {}
-            None => {
-                let counts = self.counts();
-                if counts.and_then(|counts| self.crowd.judge(counts, Instant::now()))
-                    == Some(Verdict::TooMany)
-                {
-                    self.let_go_at = Some(Instant::now());
-                    self.detach();
-                }
-            }
+        let started = &self.skel.maps.started;
+        match self.visits.judge(|| counts(started), Instant::now()) {
+            Some(Step::Leave) => self.detach(),
+            Some(Step::LookIn) => self.look_in(),
+            None => {}
         }
         false
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let away = self.time_away();
+        let away = self.visits.away(Instant::now());
         let (seen, lost) = self.told()?;
         ending.lost(WHAT, lost);
         if !away.is_zero() {

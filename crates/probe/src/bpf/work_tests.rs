@@ -122,9 +122,9 @@ fn root_the_hooks_leave_a_cpu_that_starts_too_many_items_and_come_back() {
     let (mut master, _slave) = terminal();
     let mut slot = MaybeUninit::uninit();
     let mut probe = Work::start(&mut slot).unwrap();
-    (probe.too_many, probe.crowd) = (100.0, Crowd::new(100.0, 0.0));
+    probe.visits = Visits::new(400.0);
     let until = Instant::now() + Duration::from_secs(30);
-    while probe.let_go_at.is_none() {
+    while probe.skel.links.starts.is_some() {
         assert!(Instant::now() < until, "the hooks stayed");
         probe.poll(Duration::ZERO);
         master.write_all(b"\x01").unwrap();
@@ -140,13 +140,12 @@ fn root_the_hooks_leave_a_cpu_that_starts_too_many_items_and_come_back() {
     assert_eq!(flushed(&probe, flush), before, "detached");
     assert!(walk(WHAT, &probe.walk).unwrap().is_empty(), "nothing is known to run");
 
-    probe.too_many = f64::INFINITY;
-    while probe.let_go_at.is_some() {
+    while probe.skel.links.starts.is_none() {
         assert!(Instant::now() < until, "the hooks did not come back");
         probe.poll(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(probe.away >= AWAY);
+    assert!(probe.visits.away(Instant::now()) >= Visits::AWAY);
     while flushed(&probe, flush) == before {
         assert!(Instant::now() < until, "nothing is counted again");
         master.write_all(b"\x01").unwrap();
@@ -156,7 +155,7 @@ fn root_the_hooks_leave_a_cpu_that_starts_too_many_items_and_come_back() {
     let worst =
         seen.rows.iter().filter(|(address, _)| *address == flush).map(|(_, row)| row.ran_worst_ns).max();
     assert!(
-        lost == 0 && worst.is_some_and(|ns| Duration::from_nanos(ns) < AWAY),
+        lost == 0 && worst.is_some_and(|ns| Duration::from_nanos(ns) < Visits::AWAY),
         "{worst:?}: an end was missed"
     );
 }
